@@ -1,0 +1,1 @@
+//! Health API, events, metrics, status page.

@@ -1,0 +1,1 @@
+//! Composition root: configuration → parts → tasks; readiness; ordered drain with a deadline.

@@ -1,0 +1,1 @@
+//! Every module's parameters side by side: strict TOML, errors with the field's path, reload.

@@ -1,0 +1,1 @@
+//! Detectors, one a file, and how they combine.

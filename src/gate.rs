@@ -1,0 +1,150 @@
+//! The published state of each target: the monitor writes, everyone reads without waiting.
+//!
+//! A reader loads one pointer; there is no lock in the request path. The monitor proves that it is
+//! alive with a heartbeat: a published state older than [`STALE_AFTER_MS`] is not to be believed, and
+//! all traffic is admitted then, because a proxy that blocks on its own fault is worse than none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::clock::Timestamp;
+use crate::sample::Admission;
+use crate::verdict::{BreakerState, HealthState};
+
+/// A heartbeat older than this makes the published state stale, milliseconds.
+pub const STALE_AFTER_MS: u64 = 5_000;
+
+/// What is published of one target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Breaker state and what it admits.
+    pub admission: Admission,
+    /// Health of the target.
+    pub health: HealthState,
+    /// In words and numbers, for people.
+    pub reason: String,
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        Self {
+            admission: Admission {
+                state: BreakerState::Closed,
+                share: 1.0,
+                live_probes: 0,
+                due: None,
+                cooling_until: None,
+                generation: 0,
+                cause: "start",
+            },
+            health: HealthState::Unknown,
+            reason: String::new(),
+        }
+    }
+}
+
+/// One target's slot.
+#[derive(Debug, Default)]
+struct Slot {
+    published: ArcSwap<Published>,
+    probes_in_flight: Arc<AtomicU32>,
+}
+
+/// The board on which the monitor publishes. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    slots: Arc<HashMap<Arc<str>, Slot>>,
+    beat: Arc<AtomicU64>,
+}
+
+/// A live half-open probe's place; given back when dropped.
+#[derive(Debug)]
+pub struct ProbeSlot(Arc<AtomicU32>);
+
+impl Drop for ProbeSlot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Gate {
+    /// A board with one closed, unknown slot for each target.
+    #[must_use]
+    pub fn new(targets: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let slots = targets.into_iter().map(|name| (name, Slot::default())).collect();
+        Self { slots: Arc::new(slots), beat: Arc::default() }
+    }
+
+    /// What is published of `target`; an unknown name reads as closed and unknown.
+    #[must_use]
+    pub fn read(&self, target: &str) -> Arc<Published> {
+        self.slots.get(target).map_or_else(Arc::default, |slot| slot.published.load_full())
+    }
+
+    /// Publishes; an unknown name is ignored.
+    pub fn publish(&self, target: &str, published: Published) {
+        if let Some(slot) = self.slots.get(target) {
+            slot.published.store(Arc::new(published));
+        }
+    }
+
+    /// The monitor's sign of life.
+    pub fn beat(&self, now: Timestamp) {
+        self.beat.store(now.as_millis(), Ordering::Release);
+    }
+
+    /// Whether the monitor has been silent too long. Before its first beat nothing is stale.
+    #[must_use]
+    pub fn is_stale(&self, now: Timestamp) -> bool {
+        let beat = self.beat.load(Ordering::Acquire);
+        beat != 0 && now.ms_since(Timestamp::from_millis(beat)) > STALE_AFTER_MS
+    }
+
+    /// Takes one of the `live_probes` places of a half-open target, if one is free.
+    #[must_use]
+    pub fn try_probe(&self, target: &str) -> Option<ProbeSlot> {
+        let slot = self.slots.get(target)?;
+        let limit = slot.published.load().admission.live_probes;
+        let taken = slot
+            .probes_in_flight
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1));
+        taken.is_ok().then(|| ProbeSlot(Arc::clone(&slot.probes_in_flight)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn half_open(live_probes: u32) -> Published {
+        let mut published = Published::default();
+        published.admission.state = BreakerState::HalfOpen;
+        published.admission.live_probes = live_probes;
+        published
+    }
+
+    #[test]
+    fn a_probe_slot_is_given_back_when_dropped() {
+        let gate = Gate::new([Arc::from("a")]);
+        gate.publish("a", half_open(1));
+        let held = gate.try_probe("a");
+        assert!(held.is_some());
+        assert!(gate.try_probe("a").is_none());
+        drop(held);
+        assert!(gate.try_probe("a").is_some());
+        assert!(gate.try_probe("nobody").is_none());
+    }
+
+    #[test]
+    fn a_silent_monitor_is_stale_after_five_seconds_and_not_before_its_first_beat() {
+        let gate = Gate::new([Arc::from("a")]);
+        assert!(!gate.is_stale(Timestamp::from_millis(1 << 40)));
+        gate.beat(Timestamp::from_millis(1_000));
+        assert!(!gate.is_stale(Timestamp::from_millis(6_000)));
+        assert!(gate.is_stale(Timestamp::from_millis(6_001)));
+        assert!(!gate.is_stale(Timestamp::from_millis(0)), "a clock that jumps back is no silence");
+    }
+}

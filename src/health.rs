@@ -1,0 +1,1 @@
+//! Findings → health of a target, with hysteresis and reasons.

@@ -1,0 +1,1 @@
+//! Every metric's name, unit, labels and buckets.

@@ -1,0 +1,1 @@
+//! Route, states and budgets → which target next, or which degraded answer.

@@ -1,0 +1,1 @@
+//! Canaries and bursts through the upstream, within a budget.

@@ -1,0 +1,101 @@
+//! One golden prompt and the check its answer must meet, as written in `prompts.jsonl`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::verdict::Wire;
+
+/// Which stream a golden prompt belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptKind {
+    /// Short, one token where logprobs exist, sent all day long.
+    Canary,
+    /// Longer, with a check; sent on suspicion, in half-open, every few hours.
+    Burst,
+}
+
+/// What a sound answer must satisfy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// The trimmed text equals one of these.
+    Exact(OneOrMany),
+    /// The text matches this regular expression.
+    Regex(String),
+    /// The text contains all of these, letter case ignored.
+    Contains(OneOrMany),
+    /// The text is JSON and valid against this schema.
+    JsonSchema(serde_json::Value),
+    /// This tool is called with arguments valid against its schema.
+    Tool(String),
+    /// The first label in the text (or the top class) is this one.
+    Label(String),
+    /// The answer's embedding is at least this near (cosine) to one of the references.
+    Similarity(f64),
+}
+
+/// One string or several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// As a slice.
+    #[must_use]
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// One line of `prompts.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    /// Unique in the set.
+    pub id: Arc<str>,
+    /// Canary or burst.
+    pub kind: PromptKind,
+    /// Protocol it is asked in.
+    pub wire: Wire,
+    /// Chat messages (wire chat).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<serde_json::Value>,
+    /// Prompt text (wire completions).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Input (embeddings, tensors).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<serde_json::Value>,
+    /// Tools offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<serde_json::Value>,
+    /// `response_format` asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<serde_json::Value>,
+    /// Limit of the answer, tokens.
+    #[serde(default = "default_max_tokens")]
+    pub max_tokens: u32,
+    /// What the answer must satisfy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
+    /// Healthy answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<String>,
+    /// Free words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}
+
+const fn default_max_tokens() -> u32 {
+    24
+}

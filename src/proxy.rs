@@ -1,0 +1,1 @@
+//! The proxy listener: choose, forward, hold, tap, fall back.

@@ -1,0 +1,1 @@
+//! Which canary is due where, given now and a seed.

@@ -1,0 +1,1 @@
+//! The simulated upstream and its faults.

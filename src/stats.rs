@@ -1,0 +1,1 @@
+//! Numeric kernels on slices and ndarray.

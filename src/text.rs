@@ -1,0 +1,1 @@
+//! Features of text while it streams.

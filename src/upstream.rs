@@ -1,0 +1,1 @@
+//! The reqwest client: pools, deadlines; each failure tagged by whose fault.

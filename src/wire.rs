@@ -1,0 +1,1 @@
+//! Bytes ⇄ what an answer says.
