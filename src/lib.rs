@@ -21,8 +21,9 @@
 //! - **act** (IO, one subject each) `upstream`, `embed`, `golden`, `cache`, `store`, `metrics`
 //! - **decide** (pure, synchronous, deterministic) `stats`, `wire`, `text`, `judge`, `detect`, `health`,
 //!   `breaker`, `retry`, `plan`, `schedule`
-//! - **words** `clock`, `verdict`, `sample`, `event`, `prompt`
+//! - **words** `clock`, `units`, `verdict`, `sample`, `event`, `prompt`, `baseline`
 
+pub mod baseline;
 pub mod clock;
 pub mod event;
 pub mod prompt;
