@@ -28,6 +28,7 @@ pub mod clock;
 pub mod event;
 pub mod prompt;
 pub mod sample;
+pub mod units;
 pub mod verdict;
 
 pub mod breaker;
