@@ -161,6 +161,8 @@ pub struct Sample {
 pub struct Outcome {
     /// When the attempt ended.
     pub at: Timestamp,
+    /// Route name; empty for the daemon's own probes.
+    pub route: Arc<str>,
     /// Target name.
     pub target: Arc<str>,
     /// Generation of the breaker at admission.
