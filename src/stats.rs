@@ -7,6 +7,7 @@ pub mod distance;
 pub mod entropy;
 pub mod ewma;
 pub mod quantile;
+pub mod tracking;
 pub mod window;
 
 pub use ewma::Ewma;
