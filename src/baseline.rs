@@ -8,6 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 
+/// Format version that is written and read.
+pub const BASELINE_VERSION: u32 = 1;
+
+/// sha256, hexadecimal: the form in which a fingerprint names weights and prompts.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    use std::fmt::Write as _;
+    sha2::Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // a String takes whatever is written
+        text
+    })
+}
+
 /// What must be the same for two measurements to be comparable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint {
