@@ -108,7 +108,7 @@ struct Asked {
 pub struct Calibration {
     target: Arc<str>,
     fingerprint: Fingerprint,
-    prompts: Arc<[Prompt]>,
+    prompts: Arc<[Arc<Prompt>]>,
     order: Vec<usize>,
     next: usize,
     asked: BTreeMap<usize, Asked>,
@@ -127,7 +127,7 @@ impl Calibration {
     pub fn new(
         target: Arc<str>,
         fingerprint: Fingerprint,
-        prompts: Arc<[Prompt]>,
+        prompts: Arc<[Arc<Prompt>]>,
         effort: Effort,
         seed: u64,
     ) -> Self {
@@ -152,7 +152,7 @@ impl Calibration {
     /// The prompt to ask now; `None` when all is asked. Asking again without [`Self::record`] or
     /// [`Self::skip`] gives the same prompt.
     #[must_use]
-    pub fn next(&self) -> Option<&Prompt> {
+    pub fn next(&self) -> Option<&Arc<Prompt>> {
         self.order.get(self.next).map(|i| &self.prompts[*i])
     }
 
@@ -274,7 +274,7 @@ fn unusable_in_itself(flag: Flag) -> bool {
 }
 
 /// Burst prompts run by run, canaries batch by batch, each in random order.
-fn order(prompts: &[Prompt], effort: Effort, seed: u64) -> Vec<usize> {
+fn order(prompts: &[Arc<Prompt>], effort: Effort, seed: u64) -> Vec<usize> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let of = |kind: PromptKind| (0..prompts.len()).filter(move |i| prompts[*i].kind == kind);
     let mut bursts: Vec<usize> = of(PromptKind::Burst).take(effort.burst_prompts).collect();

@@ -19,11 +19,12 @@ fn prompt(i: usize, kind: PromptKind, check: Option<Check>) -> Prompt {
     }
 }
 
-fn set(bursts: usize, canaries: usize) -> Arc<[Prompt]> {
+fn set(bursts: usize, canaries: usize) -> Arc<[Arc<Prompt>]> {
     let check = Check::Exact(crate::prompt::OneOrMany::One("x".into()));
     (0..bursts)
         .map(|i| prompt(i, PromptKind::Burst, Some(check.clone())))
         .chain((0..canaries).map(|i| prompt(bursts + i, PromptKind::Canary, None)))
+        .map(Arc::new)
         .collect()
 }
 
@@ -57,7 +58,7 @@ fn first(shift: f64) -> TopK {
 }
 
 fn run(
-    prompts: &Arc<[Prompt]>,
+    prompts: &Arc<[Arc<Prompt>]>,
     answer: impl Fn(&Prompt, usize) -> (FlagSet, Option<CheckResult>),
 ) -> Result<Baseline, Refusal> {
     let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries: 100 };
