@@ -1,1 +1,148 @@
 //! Bytes ⇄ what an answer says.
+//!
+//! Two steps. The framing readers ([`sse`], [`ndjson`]) cut a stream into documents and [`json`] reads
+//! one document without insisting on anything. Then one file per wire turns a document (a whole answer
+//! or one event of a stream) into [`Event`]s, the same for all wires, so that judgement never sees a
+//! wire's field names. Nothing is mandatory: what is missing gives no event, what is odd gives
+//! [`Event::Odd`].
+//!
+//! A new wire is one file with a `read` function and one line in [`read`].
+
+use crate::verdict::{Flag, Wire};
+
+pub mod chat;
+pub mod completions;
+pub mod fault;
+pub mod json;
+pub mod logprobs;
+pub mod ndjson;
+pub mod sse;
+pub mod usage;
+
+pub use fault::{Fault, Kind as FaultKind};
+pub use json::{Doc, Oddity, Value};
+pub use logprobs::Position;
+pub use usage::Counts;
+
+/// Where text of an answer can stand. Tool calls are the fourth channel and have an event of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// What the user reads.
+    Text,
+    /// What the model thought aloud.
+    Reasoning,
+    /// The field for declining.
+    Refusal,
+}
+
+/// A piece of a tool call; a whole one comes as a single piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToolPiece<'a> {
+    /// Position among the answer's calls, as given.
+    pub index: Option<i64>,
+    /// Id of the call.
+    pub id: Option<&'a str>,
+    /// Name of the tool.
+    pub name: Option<&'a str>,
+    /// The next piece of the arguments' JSON text.
+    pub arguments: &'a str,
+}
+
+/// One fact of an answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The next piece of a channel; may be empty.
+    Piece {
+        /// Index of the choice.
+        choice: u32,
+        /// Which channel.
+        channel: Channel,
+        /// The text.
+        text: &'a str,
+    },
+    /// A tool call, or a piece of one.
+    ToolCall {
+        /// Index of the choice.
+        choice: u32,
+        /// The piece.
+        piece: ToolPiece<'a>,
+    },
+    /// Content that is no text: an image, sound.
+    OtherContent {
+        /// Index of the choice.
+        choice: u32,
+    },
+    /// Probabilities of one token.
+    Position {
+        /// Index of the choice.
+        choice: u32,
+        /// The token and its alternatives.
+        position: Position<'a>,
+    },
+    /// A choice ended, and why.
+    Finish {
+        /// Index of the choice.
+        choice: u32,
+        /// The wire's own word.
+        reason: &'a str,
+    },
+    /// The provider's filter withheld something.
+    Filtered,
+    /// Token counts.
+    Usage(Counts),
+    /// The model's name as the answer has it; never empty.
+    Model(&'a str),
+    /// An error inside the answer.
+    Error(&'a Fault),
+    /// The wire's own terminal sign.
+    End,
+    /// Something that cannot be right.
+    Odd(Flag),
+}
+
+/// Takes events.
+pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
+
+/// Turns one document into events. `whole` tells a whole answer from one event of a stream.
+pub fn read(wire: Wire, root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
+    match wire {
+        Wire::Completions => completions::read(root, whole, emit),
+        _ => chat::read(root, whole, emit),
+    }
+}
+
+/// Whether this module knows how answers of that wire look; if not, only errors are found in them.
+#[must_use]
+pub const fn is_known(wire: Wire) -> bool {
+    matches!(wire, Wire::Chat | Wire::Completions)
+}
+
+/// The wire of a request path, with or without a query. A prefix before the wire's own path is fine.
+#[must_use]
+pub fn of_path(path: &str) -> Option<Wire> {
+    let path = path.split(['?', '#']).next().unwrap_or(path).trim_end_matches('/');
+    let ends = [
+        ("/chat/completions", Wire::Chat),
+        ("/completions", Wire::Completions),
+        ("/embeddings", Wire::Embeddings),
+        ("/responses", Wire::Responses),
+        ("/messages", Wire::Messages),
+        ("/rerank", Wire::Rerank),
+        ("/api/chat", Wire::OllamaChat),
+        ("/api/generate", Wire::OllamaGenerate),
+        ("/api/embed", Wire::OllamaEmbed),
+    ];
+    if path.ends_with("/api/embeddings") {
+        return Some(Wire::OllamaEmbed);
+    }
+    if path.contains("/models/") && path.ends_with("/infer") {
+        return Some(Wire::KserveInfer);
+    }
+    if path.contains("/models/") && path.ends_with(":predict") {
+        return Some(Wire::TfPredict);
+    }
+    ends.iter().find(|(end, _)| path.ends_with(end)).map(|(_, wire)| *wire)
+}
+
+#[cfg(test)]
+mod tests;

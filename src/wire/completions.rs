@@ -1,0 +1,69 @@
+//! `/v1/completions`, whole and streamed, and llama.cpp's native form of the same answer.
+
+use super::{Channel, Emit, Event, Value, chat};
+use crate::verdict::Flag;
+
+/// Turns one document into events.
+pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
+    chat::head(root, emit);
+    let mut seen = 0;
+    let mut any = false;
+    for (place, choice) in chat::choices(root).enumerate() {
+        any = true;
+        let index = chat::choice_index(choice, place, whole, &mut seen, emit);
+        if let Some(text) = choice.field("text") {
+            piece(text, index, emit);
+        }
+        chat::choice_events(choice, index, emit);
+        chat::message_events(choice, index, emit);
+        chat::ending(choice, index, emit);
+    }
+    if !any {
+        native(root, emit);
+    }
+    chat::tail(root, emit);
+}
+
+fn piece(text: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
+    if text.has_lone_surrogate() {
+        emit(Event::Odd(Flag::EncodingError));
+    }
+    if let Some(text) = text.string() {
+        emit(Event::Piece { choice, channel: Channel::Text, text: &text });
+    }
+}
+
+/// `{"content", "stop", "stop_type"}`.
+fn native(root: Value<'_>, emit: &mut Emit<'_>) {
+    if let Some(content) = root.field("content") {
+        piece(content, 0, emit);
+    }
+    if root.field("stop").and_then(|s| s.boolean()) == Some(true) {
+        let limit = root.field("stop_type").is_some_and(|t| t.is_key("limit"))
+            || root.field("stopped_limit").and_then(|s| s.boolean()) == Some(true);
+        emit(Event::Finish { choice: 0, reason: if limit { "length" } else { "stop" } });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::events;
+    use crate::verdict::Wire;
+
+    #[test]
+    fn text_and_its_ending() {
+        let text =
+            r#"{"model":"m","choices":[{"text":" Ge","index":0,"logprobs":null,"finish_reason":"length"}]}"#;
+        assert_eq!(events(Wire::Completions, text, true), ["model m", "0 Text  Ge", "0 finish length"]);
+    }
+
+    #[test]
+    fn the_native_form_is_the_same_answer() {
+        let text =
+            r#"{"content":"a","stop":true,"stop_type":"limit","timings":{"prompt_n":1,"predicted_n":2}}"#;
+        assert_eq!(
+            events(Wire::Completions, text, true),
+            ["0 Text a", "0 finish length", "usage Some(1) Some(2) None None"]
+        );
+    }
+}

@@ -1,0 +1,405 @@
+//! A lenient JSON reader: one pass over the bytes into a flat, reusable list of nodes.
+//!
+//! Upstreams send what no strict reader takes: `NaN` and `Infinity`, half surrogate pairs, invalid
+//! UTF-8, raw control characters, bodies that stop in the middle. A strict reader loses the whole
+//! answer for one such token; this one keeps what can be read and tells what was odd in [`Oddity`].
+//! A tree with a map per object was the obvious form, but costs some sixty allocations for one token
+//! with twenty alternatives; the node list is reused from event to event and strings and numbers are
+//! decoded only when asked for, which keeps a token near a microsecond.
+//!
+//! Limits: no recursion anywhere, at most [`MAX_NODES`] nodes and [`MAX_DEPTH`] levels; beyond either
+//! the rest counts as unread (`cut`).
+
+mod value;
+
+pub use value::Value;
+
+/// Most nodes of one document: an 8 MiB body of objects fits, a hostile one cannot take 100 MB.
+const MAX_NODES: usize = 1 << 21;
+/// Deepest nesting that is read; answers need about ten levels.
+const MAX_DEPTH: usize = 256;
+
+/// What a strict reader would have refused, or could not have read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oddity {
+    /// Tokens outside the standard that could be read all the same: `NaN`, a trailing comma, a raw
+    /// control character, bytes after the value.
+    pub nonstandard: bool,
+    /// The text stopped making sense or ended early; what came before is kept.
+    pub broken: bool,
+    /// The bytes are not valid UTF-8.
+    pub invalid_utf8: bool,
+    /// A limit of this reader was reached; the rest is unread.
+    pub cut: bool,
+}
+
+impl Oddity {
+    /// Whether a strict JSON reader takes the text.
+    #[must_use]
+    pub const fn is_standard(self) -> bool {
+        !self.nonstandard && !self.broken
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Null,
+    True,
+    False,
+    Number,
+    /// `NaN`, `Infinity` and their like.
+    Nonfinite,
+    /// String without escapes.
+    Plain,
+    /// String with escapes.
+    Escaped,
+    /// String with half a surrogate pair.
+    Lone,
+    Array,
+    /// Array of nothing but numbers, kept as one node.
+    Numbers,
+    Object,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    kind: Kind,
+    start: u32,
+    end: u32,
+    /// Index of the node after this one and all it holds.
+    next: u32,
+}
+
+/// The nodes of one document; reuse it for the next one.
+#[derive(Clone, Debug, Default)]
+pub struct Doc {
+    nodes: Vec<Node>,
+    open: Vec<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Value,
+    FirstValue,
+    Key,
+    FirstKey,
+    Colon,
+    Comma,
+}
+
+impl Doc {
+    /// Reads one document and returns its root, if there is any value at all.
+    pub fn parse<'a>(&'a mut self, text: &'a [u8]) -> (Option<Value<'a>>, Oddity) {
+        self.nodes.clear();
+        self.open.clear();
+        let mut odd = Oddity { invalid_utf8: std::str::from_utf8(text).is_err(), ..Oddity::default() };
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let text = text.get(..u32::MAX as usize).unwrap_or(text);
+        let end = Scan { text, at: 0, nodes: &mut self.nodes, open: &mut self.open, odd: &mut odd }.run();
+        for index in self.open.drain(..) {
+            let next = self.nodes.len() as u32;
+            if let Some(node) = self.nodes.get_mut(index as usize) {
+                node.end = end as u32;
+                node.next = next;
+            }
+        }
+        let root = (!self.nodes.is_empty()).then_some(Value { text, nodes: &self.nodes, at: 0 });
+        (root, odd)
+    }
+
+    /// Gives memory back after a large document.
+    pub fn shrink(&mut self) {
+        if self.nodes.capacity() > 1024 {
+            self.nodes = Vec::new();
+        }
+    }
+}
+
+struct Scan<'a> {
+    text: &'a [u8],
+    at: usize,
+    nodes: &'a mut Vec<Node>,
+    open: &'a mut Vec<u32>,
+    odd: &'a mut Oddity,
+}
+
+impl Scan<'_> {
+    /// Fills the nodes; returns where reading ended. Containers still open stay in `open`.
+    fn run(&mut self) -> usize {
+        let mut expect = Expect::Value;
+        loop {
+            self.skip_space();
+            let Some(byte) = self.peek() else {
+                self.odd.broken |= !self.open.is_empty();
+                return self.at;
+            };
+            if self.nodes.len() >= MAX_NODES || self.open.len() > MAX_DEPTH {
+                self.odd.cut = true;
+                return self.at;
+            }
+            let step = match expect {
+                Expect::Value | Expect::FirstValue => self.value(byte, expect),
+                Expect::Key | Expect::FirstKey => self.key(byte, expect),
+                Expect::Colon => (byte == b':').then(|| {
+                    self.at += 1;
+                    Expect::Value
+                }),
+                Expect::Comma => self.comma(byte),
+            };
+            match step {
+                None => {
+                    self.odd.broken = true;
+                    return self.at;
+                }
+                Some(Expect::Comma) if self.open.is_empty() => {
+                    self.skip_space();
+                    self.odd.nonstandard |= self.at < self.text.len();
+                    return self.at;
+                }
+                Some(next) => expect = next,
+            }
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    fn push(&mut self, kind: Kind, start: usize, end: usize) {
+        let next = self.nodes.len() as u32 + 1;
+        self.nodes.push(Node { kind, start: start as u32, end: end as u32, next });
+    }
+
+    fn value(&mut self, byte: u8, expect: Expect) -> Option<Expect> {
+        match byte {
+            b'"' => {
+                self.string();
+                Some(Expect::Comma)
+            }
+            b'{' => {
+                self.enter(Kind::Object);
+                Some(Expect::FirstKey)
+            }
+            b'[' => {
+                if self.numbers() {
+                    return Some(Expect::Comma);
+                }
+                self.enter(Kind::Array);
+                Some(Expect::FirstValue)
+            }
+            b']' if self.inside(Kind::Array) => {
+                self.odd.nonstandard |= expect == Expect::Value;
+                self.leave();
+                Some(Expect::Comma)
+            }
+            b'-' | b'+' | b'.' | b'0'..=b'9' => self.number(),
+            b'a'..=b'z' | b'A'..=b'Z' => self.word(),
+            _ => None,
+        }
+    }
+
+    fn key(&mut self, byte: u8, expect: Expect) -> Option<Expect> {
+        match byte {
+            b'"' => {
+                self.string();
+                Some(Expect::Colon)
+            }
+            b'}' => {
+                self.odd.nonstandard |= expect == Expect::Key;
+                self.leave();
+                Some(Expect::Comma)
+            }
+            _ => None,
+        }
+    }
+
+    fn comma(&mut self, byte: u8) -> Option<Expect> {
+        let object = self.inside(Kind::Object);
+        match byte {
+            b',' => {
+                self.at += 1;
+                Some(if object { Expect::Key } else { Expect::Value })
+            }
+            b'}' if object => {
+                self.leave();
+                Some(Expect::Comma)
+            }
+            b']' if !object => {
+                self.leave();
+                Some(Expect::Comma)
+            }
+            _ => None,
+        }
+    }
+
+    fn inside(&self, kind: Kind) -> bool {
+        self.open.last().and_then(|&i| self.nodes.get(i as usize)).is_some_and(|n| n.kind == kind)
+    }
+
+    fn enter(&mut self, kind: Kind) {
+        self.open.push(self.nodes.len() as u32);
+        self.push(kind, self.at, self.at);
+        self.at += 1;
+    }
+
+    fn leave(&mut self) {
+        self.at += 1;
+        let next = self.nodes.len() as u32;
+        let node = self.open.pop().and_then(|i| self.nodes.get_mut(i as usize));
+        if let Some(node) = node {
+            node.end = self.at as u32;
+            node.next = next;
+        }
+    }
+
+    fn string(&mut self) {
+        self.at += 1;
+        let start = self.at;
+        let mut kind = Kind::Plain;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let skip = rest.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20);
+            let Some(skip) = skip else {
+                self.at = self.text.len();
+                self.odd.broken = true;
+                return self.push(kind, start, self.at);
+            };
+            self.at += skip;
+            match self.text[self.at] {
+                b'"' => {
+                    self.push(kind, start, self.at);
+                    self.at += 1;
+                    return;
+                }
+                b'\\' => {
+                    let lone = self.escape();
+                    kind = if lone || kind == Kind::Lone { Kind::Lone } else { Kind::Escaped };
+                }
+                _ => {
+                    self.odd.nonstandard = true;
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    /// Steps over one escape; true for half a surrogate pair.
+    fn escape(&mut self) -> bool {
+        let (_, length, oddness) = value::unescape(&self.text[self.at..]);
+        self.at += length;
+        self.odd.nonstandard |= oddness == value::Escape::Unknown;
+        oddness == value::Escape::Lone
+    }
+
+    fn number(&mut self) -> Option<Expect> {
+        let start = self.at;
+        let rest = &self.text[start..];
+        if let Some(length) = strict_number(rest) {
+            let ends = !matches!(
+                rest.get(length),
+                Some(b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'+' | b'-')
+            );
+            if ends {
+                self.at += length;
+                self.push(Kind::Number, start, self.at);
+                return Some(Expect::Comma);
+            }
+        }
+        let length =
+            rest.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b'+' | b'-')));
+        let token = &rest[..length.unwrap_or(rest.len())];
+        let kind = match value::loose_number(token) {
+            Some(number) if number.is_finite() => Kind::Number,
+            Some(_) => Kind::Nonfinite,
+            None => return None,
+        };
+        self.at += token.len();
+        self.odd.nonstandard = true;
+        self.push(kind, start, self.at);
+        Some(Expect::Comma)
+    }
+
+    fn word(&mut self) -> Option<Expect> {
+        let rest = &self.text[self.at..];
+        let length =
+            rest.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(rest.len());
+        let kind = match &rest[..length] {
+            b"null" => Kind::Null,
+            b"true" => Kind::True,
+            b"false" => Kind::False,
+            word => {
+                self.odd.nonstandard = true;
+                match word.to_ascii_lowercase().as_slice() {
+                    b"nan" | b"inf" | b"infinity" => Kind::Nonfinite,
+                    b"none" | b"undefined" | b"nil" => Kind::Null,
+                    b"true" => Kind::True,
+                    b"false" => Kind::False,
+                    _ => return None,
+                }
+            }
+        };
+        self.push(kind, self.at, self.at + length);
+        self.at += length;
+        Some(Expect::Comma)
+    }
+
+    /// Takes an array of standard numbers as one node; leaves everything as it was if it is none.
+    fn numbers(&mut self) -> bool {
+        let mut at = self.at + 1;
+        loop {
+            at += space(&self.text[at..]);
+            let Some(length) = strict_number(&self.text[at..]) else { return false };
+            at += length;
+            at += space(&self.text[at..]);
+            match self.text.get(at) {
+                Some(b',') => at += 1,
+                Some(b']') => break,
+                _ => return false,
+            }
+        }
+        self.push(Kind::Numbers, self.at, at + 1);
+        self.at = at + 1;
+        true
+    }
+}
+
+fn space(text: &[u8]) -> usize {
+    text.iter().position(|b| !matches!(b, b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(text.len())
+}
+
+/// Length of a number by the standard's grammar at the start of `text`.
+fn strict_number(text: &[u8]) -> Option<usize> {
+    let digits =
+        |from: usize| text[from..].iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len() - from);
+    let mut at = usize::from(text.first() == Some(&b'-'));
+    let whole = digits(at);
+    if whole == 0 || (whole > 1 && text[at] == b'0') {
+        return None;
+    }
+    at += whole;
+    if text.get(at) == Some(&b'.') {
+        let fraction = digits(at + 1);
+        if fraction == 0 {
+            return None;
+        }
+        at += 1 + fraction;
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
+        let exponent = if at + 1 + sign <= text.len() { digits(at + 1 + sign) } else { 0 };
+        if exponent == 0 {
+            return None;
+        }
+        at += 1 + sign + exponent;
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests;
