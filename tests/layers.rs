@@ -279,10 +279,11 @@ fn character(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         return rest[3..].iter().position(|&b| b == b'\'').map(|at| at + 4);
     }
-    let text = std::str::from_utf8(&rest[1..rest.len().min(6)]).map_or_else(
-        |fault| std::str::from_utf8(&rest[1..=fault.valid_up_to()]).unwrap_or_default(),
-        |text| text,
-    );
+    let next = &rest[1..rest.len().min(6)];
+    let text = match std::str::from_utf8(next) {
+        Ok(text) => text,
+        Err(fault) => std::str::from_utf8(&next[..fault.valid_up_to()]).unwrap_or_default(),
+    };
     let width = text.chars().next()?.len_utf8();
     (rest.get(1 + width) == Some(&b'\'')).then_some(width + 2)
 }

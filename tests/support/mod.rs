@@ -1,0 +1,60 @@
+//! What the tests of the built program share: processes that end with their owner, free ports, waiting
+//! for something to hold, HTTP as plain as it gets, the daemon, and the real model's server.
+//!
+//! The HTTP client here is not the daemon's: it reads what really came over the socket.
+#![allow(dead_code)] // each test file uses its own part
+#![allow(clippy::disallowed_methods, clippy::print_stderr)] // tests wait in real time and show what failed
+
+pub(crate) mod daemon;
+pub(crate) mod http;
+pub(crate) mod llama;
+pub(crate) mod process;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The project's folder.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A program that `tests/run` unpacked, or one of the machine's own.
+pub(crate) fn tool(name: &str) -> PathBuf {
+    let unpacked = root().join("target/test-tools").join(name);
+    if unpacked.exists() {
+        return unpacked;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.exists()).unwrap_or_else(|| {
+        panic!("{name} is missing: run `bash tests/run`, which fetches what the tests need")
+    })
+}
+
+/// A Python that has what `tests/support/requirements.txt` lists.
+pub(crate) fn python() -> PathBuf {
+    let python = root().join("target/test-venv/bin/python");
+    assert!(
+        root().join("target/test-venv/.ready").exists() && python.exists(),
+        "target/test-venv is missing: run `bash tests/run`, which installs it"
+    );
+    python
+}
+
+/// A port of 127.0.0.1 that nobody listened on a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Asks every 50 ms until there is an answer, and returns it; panics with `what` after `limit`.
+pub(crate) fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(started.elapsed() < limit, "waited {limit:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
