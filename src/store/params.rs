@@ -1,0 +1,87 @@
+//! `[store]`: where the file is and how long it remembers.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Ms;
+
+/// Name of the file in the data directory.
+const FILE_NAME: &str = "touchstone.db";
+
+/// A month: the hard-fault arm and the shadow report look back no further.
+const DEFAULT_RETENTION: Ms = Ms(30 * 24 * 3_600 * 1_000);
+
+/// About 300,000 samples with their exchanges; fits the smallest volumes that clusters hand out.
+const DEFAULT_MAX_MB: u64 = 512;
+
+/// `[store]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RawParams", into = "RawParams")]
+pub struct Params {
+    path: Option<PathBuf>,
+    pub(super) retention: Ms,
+    pub(super) max_mb: u64,
+    pub(super) keep_text: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RawParams {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
+    retention: Ms,
+    max_mb: u64,
+    keep_text: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { path: None, retention: DEFAULT_RETENTION, max_mb: DEFAULT_MAX_MB, keep_text: false }
+    }
+}
+
+impl Default for RawParams {
+    fn default() -> Self {
+        Params::default().into()
+    }
+}
+
+impl From<Params> for RawParams {
+    fn from(p: Params) -> Self {
+        Self { path: p.path, retention: p.retention, max_mb: p.max_mb, keep_text: p.keep_text }
+    }
+}
+
+/// Why the parameters are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ParamsError {
+    /// Shorter than what the daemon itself looks back.
+    #[error("retention: {0} is too short; at least 1h")]
+    Retention(Ms),
+    /// The empty tables alone take a part of it.
+    #[error("max_mb: {0} is too small; at least 8")]
+    Size(u64),
+}
+
+impl TryFrom<RawParams> for Params {
+    type Error = ParamsError;
+
+    fn try_from(raw: RawParams) -> Result<Self, ParamsError> {
+        if raw.retention < Ms::from_secs(3_600) {
+            return Err(ParamsError::Retention(raw.retention));
+        }
+        if raw.max_mb < 8 {
+            return Err(ParamsError::Size(raw.max_mb));
+        }
+        Ok(Self { path: raw.path, retention: raw.retention, max_mb: raw.max_mb, keep_text: raw.keep_text })
+    }
+}
+
+impl Params {
+    /// Where the file is, given the data directory.
+    #[must_use]
+    pub fn file(&self, data_dir: &Path) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| data_dir.join(FILE_NAME))
+    }
+}
