@@ -1,1 +1,325 @@
-//! The reqwest client: pools, deadlines; each failure tagged by whose fault.
+//! One inference server as a target: a pooled client, its key, its limits.
+//!
+//! A call either brings a head and a stream of bytes, or a [`Failure`] that says whose fault it was.
+//! Nothing is decoded, followed or repeated here, and no proxy of the environment is used: what the
+//! upstream says is what the caller shall see. Dropping a call or its body closes the connection to
+//! the upstream at once, so that nobody pays for tokens that no one reads.
+//!
+//! Idle connections are kept shorter than the five seconds after which common inference servers
+//! (uvicorn, Node) close theirs, because a request written into a closing connection is lost.
+
+mod failure;
+pub mod headers;
+mod limits;
+mod params;
+
+use std::pin::Pin;
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Version, header};
+use http_body::{Body as _, Frame};
+use reqwest::Url;
+
+pub use failure::{Failure, FailureKind};
+pub use limits::{Limits, LimitsError, LimitsPatch};
+pub use params::{Price, TargetError, TargetParams, Vram};
+
+use crate::verdict::Wire;
+use headers::{Credentials, Key};
+
+/// Shorter than the five seconds of uvicorn and Node, in clear text, where a new connection is cheap.
+const IDLE_CLEAR: Duration = Duration::from_secs(4);
+/// A secure connection is dear, and providers keep theirs for minutes.
+const IDLE_SECURE: Duration = Duration::from_secs(50);
+
+/// Why a target cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The key's variable is not set.
+    #[error("api_key_env: the variable `{0}` is not set")]
+    KeyVariable(String),
+    /// The key's file cannot be read.
+    #[error("api_key_file: {path} cannot be read")]
+    KeyFile {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The key cannot stand in a header.
+    #[error("api_key: the key is empty or holds characters that no header may hold")]
+    KeyText,
+    /// The base URL cannot be read.
+    #[error("url: `{0}` is not a URL")]
+    Url(String),
+    /// No client could be made.
+    #[error("the client cannot be made")]
+    Client(#[source] reqwest::Error),
+}
+
+/// A request on its way to a target.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// Method.
+    pub method: Method,
+    /// Path and query, appended to the target's base.
+    pub path: &'a str,
+    /// Headers; those that must not travel are taken out on the way.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: Bytes,
+    /// Protocol, if it is one that is known.
+    pub wire: Option<Wire>,
+}
+
+/// The head of an answer, and its body as it arrives.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status.
+    pub status: StatusCode,
+    /// Headers without those of the connection.
+    pub headers: HeaderMap,
+    /// Whether only the end of the connection ends the body, so that a cut looks like an end.
+    pub close_delimited: bool,
+    /// The bytes.
+    pub body: AnswerBody,
+}
+
+/// The bytes of an answer as they arrive. Dropping it closes the upstream's side.
+#[derive(Debug)]
+pub struct AnswerBody(reqwest::Body);
+
+impl AnswerBody {
+    /// The next piece, `None` at an orderly end.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        Pin::new(&mut self.0).poll_frame(cx).map(|next| next.map(|frame| frame.map_err(Failure::in_body)))
+    }
+
+    /// The next bytes, `None` at an orderly end. Trailers are passed over.
+    ///
+    /// # Errors
+    /// If the connection broke or the body was shorter than declared.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            match std::future::poll_fn(|cx| self.poll_frame(cx)).await {
+                None => return Ok(None),
+                Some(Err(failure)) => return Err(failure),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the end is known to be reached without asking for more.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    /// The exact length, where it was declared.
+    #[must_use]
+    pub fn exact_len(&self) -> Option<u64> {
+        self.0.size_hint().exact()
+    }
+}
+
+/// One target, ready to be called. Cheap to share behind an `Arc`.
+#[derive(Debug)]
+pub struct Upstream {
+    params: TargetParams,
+    limits: Limits,
+    base: Url,
+    base_has_version: bool,
+    client: reqwest::Client,
+    credentials: Credentials,
+}
+
+impl Upstream {
+    /// Sets up a target: reads its key and makes its client. No connection is opened.
+    ///
+    /// # Errors
+    /// If the key cannot be read or no client can be made.
+    pub fn new(params: &TargetParams, limits: &Limits) -> Result<Self, BuildError> {
+        let base = Url::parse(params.url()).map_err(|_| BuildError::Url(params.url().to_owned()))?;
+        let limits = limits.with(params.limits());
+        let client = build_client(&limits, base.scheme() == "https")?;
+        let credentials = Credentials { key: read_key(params)?, forward: params.forward_auth() };
+        let base_has_version = base.path().trim_end_matches('/').ends_with("/v1");
+        Ok(Self { params: params.clone(), limits, base, base_has_version, client, credentials })
+    }
+
+    /// Unique name.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        self.params.name()
+    }
+
+    /// The model name sent upstream; `None`: as the caller wrote it.
+    #[must_use]
+    pub fn model(&self) -> Option<&Arc<str>> {
+        self.params.model()
+    }
+
+    /// As configured.
+    #[must_use]
+    pub fn params(&self) -> &TargetParams {
+        &self.params
+    }
+
+    /// Limits of this target.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Sends a call and waits for the head of the answer, at most `wait`.
+    ///
+    /// # Errors
+    /// If no head came, and whose fault that was.
+    pub async fn send(&self, call: Call<'_>, wait: Option<Duration>) -> Result<Answer, Failure> {
+        let request = self.request(call);
+        let answer = async { self.client.execute(request).await.map_err(Failure::before_head) };
+        let response = match wait {
+            None => answer.await?,
+            Some(limit) => tokio::time::timeout(limit, answer).await.map_err(|_| {
+                let words = format!("no response headers within {} ms", limit.as_millis());
+                Failure::new(FailureKind::HeadersTimeout, words)
+            })??,
+        };
+        Ok(read_head(response))
+    }
+
+    /// Sends a call that asks for another protocol (a websocket) and gives the raw connection where
+    /// the upstream agrees with 101, or its answer where it does not.
+    ///
+    /// # Errors
+    /// If no head came, or the connection could not be taken over.
+    pub async fn upgrade(
+        &self,
+        call: Call<'_>,
+        upgrade: http::HeaderValue,
+    ) -> Result<Result<(HeaderMap, reqwest::Upgraded), Answer>, Failure> {
+        let mut request = self.request(call);
+        request.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(header::UPGRADE, upgrade);
+        let response = self.client.execute(request).await.map_err(Failure::before_head)?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Err(read_head(response)));
+        }
+        let headers = response.headers().clone();
+        let raw = response.upgrade().await.map_err(Failure::before_head)?;
+        Ok(Ok((headers, raw)))
+    }
+
+    fn request(&self, call: Call<'_>) -> reqwest::Request {
+        let mut request = reqwest::Request::new(call.method, self.url(call.path));
+        let mut headers = call.headers;
+        headers::make_outgoing(&mut headers);
+        self.credentials.apply(&mut headers, call.wire == Some(Wire::Messages));
+        headers::ensure_trace(&mut headers);
+        *request.headers_mut() = headers;
+        if !call.body.is_empty() {
+            *request.body_mut() = Some(call.body.into());
+        } else if request.method() == Method::POST {
+            request.headers_mut().insert(header::CONTENT_LENGTH, http::HeaderValue::from_static("0"));
+        }
+        request
+    }
+
+    /// Base and path together. A base that already ends in the version (`…/v1`) is not given it twice.
+    fn url(&self, path: &str) -> Url {
+        let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
+        let path = if self.base_has_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
+        let mut url = self.base.clone();
+        let base = self.base.path().trim_end_matches('/');
+        if base.is_empty() {
+            url.set_path(path);
+        } else {
+            url.set_path(&format!("{base}{path}"));
+        }
+        url.set_query(query);
+        url
+    }
+}
+
+fn read_head(response: reqwest::Response) -> Answer {
+    let response: http::Response<reqwest::Body> = response.into();
+    let (parts, body) = response.into_parts();
+    let mut headers = parts.headers;
+    let framed =
+        headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING);
+    let close_delimited = !framed && parts.version <= Version::HTTP_11 && !body.is_end_stream();
+    headers::drop_hop_by_hop(&mut headers);
+    Answer { status: parts.status, headers, close_delimited, body: AnswerBody(body) }
+}
+
+fn read_key(params: &TargetParams) -> Result<Option<Key>, BuildError> {
+    let secret = if let Some(name) = params.api_key_env() {
+        std::env::var(name).map_err(|_| BuildError::KeyVariable(name.to_owned()))?
+    } else if let Some(path) = params.api_key_file() {
+        std::fs::read_to_string(path)
+            .map_err(|source| BuildError::KeyFile { path: path.display().to_string(), source })?
+    } else {
+        return Ok(None);
+    };
+    let secret = secret.trim();
+    if secret.is_empty() {
+        return Err(BuildError::KeyText);
+    }
+    Key::new(secret).map(Some).ok_or(BuildError::KeyText)
+}
+
+fn build_client(limits: &Limits, secure: bool) -> Result<reqwest::Client, BuildError> {
+    static PROVIDER: Once = Once::new();
+    PROVIDER.call_once(|| {
+        // An error means that the process already has a provider, which does as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+    let mut builder = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        .tcp_nodelay(true)
+        .connect_timeout(limits.connect())
+        .pool_idle_timeout(if secure { IDLE_SECURE } else { IDLE_CLEAR });
+    if !secure {
+        builder = builder.tls_certs_only([]); // clear text needs no roots, and a machine may have none
+    }
+    builder.build().map_err(BuildError::Client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(url: &str) -> Upstream {
+        let params = TargetParams::from_url("a", url, false).expect("a target");
+        Upstream::new(&params, &Limits::default()).expect("a client")
+    }
+
+    #[test]
+    fn paths_are_appended_to_the_base_and_the_version_stands_once() {
+        let url = |base: &str, path: &str| upstream(base).url(path).to_string();
+        assert_eq!(url("http://h:1", "/v1/models"), "http://h:1/v1/models");
+        assert_eq!(url("http://h:1/", "/v1/models?a=b"), "http://h:1/v1/models?a=b");
+        assert_eq!(url("http://h/case/001", "/v1/x"), "http://h/case/001/v1/x");
+        assert_eq!(url("https://h/openai/v1/", "/v1/x"), "https://h/openai/v1/x");
+        assert_eq!(url("http://h", "/a%2Fb"), "http://h/a%2Fb");
+    }
+
+    #[test]
+    fn a_missing_key_is_named_by_its_variable() {
+        let params: TargetParams =
+            toml::from_str("name=\"a\"\nurl=\"http://h\"\napi_key_env=\"TOUCHSTONE_TEST_NO_SUCH\"")
+                .expect("reads");
+        let fault = Upstream::new(&params, &Limits::default()).expect_err("no key").to_string();
+        assert!(fault.contains("TOUCHSTONE_TEST_NO_SUCH"), "{fault}");
+    }
+}
