@@ -22,24 +22,30 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// `touchstone serve` with this configuration, on free ports; returns once it is ready.
     pub(crate) fn serve(config: &str) -> Self {
+        Self::serve_with(config, &[])
+    }
+
+    /// Likewise, with these environment variables.
+    pub(crate) fn serve_with(config: &str, environment: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let file = dir.path().join("touchstone.toml");
         std::fs::write(&file, config).expect("a temporary folder is writable");
-        Self::start(dir, &["--config".to_owned(), file.display().to_string()])
+        Self::start(dir, &["--config".to_owned(), file.display().to_string()], environment)
     }
 
     /// `touchstone serve --upstream URL` and nothing else but ports and folder.
     pub(crate) fn in_front_of(upstream: u16) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
-        Self::start(dir, &["--upstream".to_owned(), format!("http://127.0.0.1:{upstream}")])
+        Self::start(dir, &["--upstream".to_owned(), format!("http://127.0.0.1:{upstream}")], &[])
     }
 
-    fn start(dir: TempDir, arguments: &[String]) -> Self {
+    fn start(dir: TempDir, arguments: &[String], environment: &[(&str, &str)]) -> Self {
         let (port, admin) = (free_port(), free_port());
         let data = dir.path().join("data");
         let mut command = command();
         command
             .arg("serve")
+            .envs(environment.iter().copied())
             .args(arguments)
             .args(["--listen", &format!("127.0.0.1:{port}"), "--admin", &format!("127.0.0.1:{admin}")])
             .arg("--data-dir")

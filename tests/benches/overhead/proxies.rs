@@ -1,0 +1,147 @@
+//! The two proxies, each with one worker thread, and what they used.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::load;
+use crate::support::daemon::Daemon;
+use crate::support::process::Process;
+use crate::support::{free_port, tool, wait_for};
+
+/// nginx as a plain HTTP/1.1 proxy that passes each byte on as it comes, with its connections kept.
+pub(crate) struct Nginx {
+    process: Process,
+    pub(crate) port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Nginx {
+    pub(crate) fn start(upstream: u16) -> Self {
+        let dir = tempfile::TempDir::new().expect("a temporary folder");
+        let port = free_port();
+        let place = dir.path().display();
+        let config = format!(
+            "daemon off; master_process off; worker_processes 1; pid {place}/pid; error_log {place}/error crit;
+            events {{ worker_connections 512; }}
+            http {{
+                access_log off; tcp_nodelay on; keepalive_requests 1000000;
+                client_body_temp_path {place}/body; proxy_temp_path {place}/proxy;
+                fastcgi_temp_path {place}/f; uwsgi_temp_path {place}/u; scgi_temp_path {place}/s;
+                upstream model {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000; }}
+                server {{
+                    listen 127.0.0.1:{port};
+                    location / {{
+                        proxy_pass http://model; proxy_http_version 1.1; proxy_set_header Connection \"\";
+                        proxy_buffering off; client_max_body_size 32m;
+                    }}
+                }}
+            }}"
+        );
+        let file = dir.path().join("nginx.conf");
+        std::fs::write(&file, config).expect("a temporary folder is writable");
+        let mut command = Command::new(tool("nginx"));
+        command.arg("-c").arg(&file).arg("-p").arg(dir.path()).args(["-e", "stderr"]);
+        let process = Process::spawn("nginx", &mut command);
+        wait_for("nginx", Duration::from_secs(10), || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        Self { process, port, _dir: dir }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}
+
+/// The daemon with analysis on.
+pub(crate) struct Touchstone(Daemon);
+
+/// What the daemon says it saw.
+pub(crate) struct Seen {
+    pub(crate) requests: f64,
+    pub(crate) dropped: f64,
+}
+
+impl Touchstone {
+    pub(crate) fn start(upstream: u16) -> Self {
+        let config = format!(
+            "mode = \"shadow\"
+            [[target]]
+            name = \"bench\"
+            url = \"http://127.0.0.1:{upstream}\"
+            [[route]]
+            name = \"bench\"
+            paths = [\"/v1/*\"]
+            tiers = [[\"bench\"]]
+            [quality.canary]
+            every = \"off\"
+            [quality.burst]
+            every = \"off\"
+            on_suspicion = false
+            "
+        );
+        // Tokio's own variable: as many worker threads as nginx has.
+        Self(Daemon::serve_with(&config, &[("TOKIO_WORKER_THREADS", "1"), ("RUST_LOG", "warn")]))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.process.pid()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        let page = load::page(self.0.admin, "/metrics");
+        let sum = |name: &str| {
+            page.lines()
+                .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+                .sum()
+        };
+        Seen { requests: sum("touchstone_requests_total"), dropped: sum("touchstone_samples_dropped_total") }
+    }
+}
+
+/// What a process used so far.
+pub(crate) struct Usage {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) rss_mb: f64,
+    pub(crate) peak_mb: f64,
+}
+
+/// Ticks of /proc's CPU times; Linux shows them to every program in this unit.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+impl Usage {
+    pub(crate) fn of(pid: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
+        let mb = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+            line.split_whitespace().next().and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1_024.0
+        };
+        Self { cpu_seconds: cpu(&format!("/proc/{pid}/stat")).1, rss_mb: mb("VmRSS:"), peak_mb: mb("VmHWM:") }
+    }
+}
+
+/// CPU seconds by thread name, the largest first.
+pub(crate) fn threads(pid: u32) -> Vec<(String, f64)> {
+    let mut by_name = BTreeMap::<String, f64>::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives").flatten() {
+        let (name, seconds) = cpu(&task.path().join("stat").display().to_string());
+        *by_name.entry(name).or_default() += seconds;
+    }
+    let mut all: Vec<_> = by_name.into_iter().filter(|(_, seconds)| *seconds > 0.0).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    all
+}
+
+/// Name, and user and system time in seconds, of a `stat` file.
+fn cpu(path: &str) -> (String, f64) {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let Some((name, fields)) = text.rsplit_once(')') else { return (String::new(), 0.0) };
+    let name = name.split_once('(').map_or("", |(_, name)| name).to_owned();
+    let ticks: f64 =
+        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    (name, ticks / TICKS_PER_SECOND)
+}
