@@ -93,7 +93,7 @@ fn sentence(i: usize) -> String {
 }
 
 fn response(variant: usize, logprobs: bool) -> Vec<u8> {
-    let sentences = if logprobs { 10 } else { 14 };
+    let sentences = if logprobs { 7 } else { 14 };
     let text: Vec<String> = (0..sentences).map(|i| sentence(variant * 11 + i * 3)).collect();
     let text = text.join(" ");
     let mut choice =
