@@ -1,1 +1,180 @@
-//! Features of text while it streams.
+//! Features of answer text while it streams.
+//!
+//! One [`Watch`] reads one channel of one choice, piece by piece, in one pass and with bounded state
+//! (about 20 kB, whatever the answer's length), and says at any time which flags already stand. Every
+//! flag has a healthy twin in the tests: a chorus, a table, a rule of dashes, code, JSON, names, other
+//! languages and quoted refusals are sound, and a false alarm is as bad as a miss.
+//!
+//! All of it is aware of the prompt: what the caller asked for (a repeated word, another script, a
+//! template token under discussion) is no fault of the answer.
+
+pub mod compression;
+pub mod control;
+pub mod gibberish;
+pub mod refusal;
+pub mod repetition;
+pub mod scripts;
+mod whitespace;
+
+use crate::verdict::{Flag, FlagSet};
+
+/// What the caller asked, as far as it decides what is odd in the answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context<'a> {
+    /// Everything the model was given to read: system text, messages, prompt.
+    pub prompt: &'a str,
+    /// Names of the tools offered.
+    pub tools: &'a [&'a str],
+    /// Scripts that sound answers of this route use beside those of the prompt (the golden set's).
+    pub scripts: scripts::ScriptSet,
+    /// Largest compression ratio among sound answers, if known (the golden set's).
+    pub golden_compression: Option<f64>,
+}
+
+/// How the answer ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finish {
+    /// A limit ended the answer (`finish_reason: length`), so its end is missing.
+    pub finish_reason_is_length: bool,
+}
+
+/// What the text turned out to be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// All flags.
+    pub flags: FlagSet,
+    /// seq-rep-4: 1 − distinct 4-grams ÷ 4-grams of words (characters where a script has no spaces),
+    /// 0..=1. `None` for fewer than four.
+    pub repetition: Option<f64>,
+    /// Largest compression ratio of a trailing 512-byte window; of the whole text if it is shorter but
+    /// at least 128 bytes.
+    pub compression: Option<f64>,
+    /// Share of letters in scripts that neither prompt nor golden set has, 0..=1. `None` without letters.
+    pub foreign_share: Option<f64>,
+    /// Largest evidence for gibberish seen, as a fraction of the limit: 1 and more raises the flag.
+    pub gibberish: f64,
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Whether nothing but white space stands outside the think tags (and something inside).
+    pub think_only: bool,
+}
+
+/// Watches one text while it arrives.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    bytes: u64,
+    white: whitespace::Whitespace,
+    repetition: repetition::Repetition,
+    grams: repetition::Grams,
+    compression: compression::Compression,
+    scripts: scripts::Scripts,
+    control: control::Control,
+    gibberish: gibberish::Gibberish,
+    refusal: refusal::Refusal,
+}
+
+impl Watch {
+    /// Begins, with what the caller asked. The prompt is read here and not kept.
+    #[must_use]
+    pub fn new(context: &Context<'_>) -> Self {
+        let prompt = capped(context.prompt);
+        let wants_repeats = repetition::wants_repeats(&prompt);
+        Self {
+            bytes: 0,
+            white: whitespace::Whitespace::default(),
+            repetition: repetition::Repetition::new(wants_repeats),
+            grams: repetition::Grams::default(),
+            compression: compression::Compression::new(context.golden_compression, wants_repeats),
+            scripts: scripts::Scripts::new(&prompt, context.scripts),
+            control: control::Control::new(&prompt, context.tools),
+            gibberish: gibberish::Gibberish::new(&prompt),
+            refusal: refusal::Refusal::new(&prompt),
+        }
+    }
+
+    /// Takes the next decoded piece (a token, or whatever the wire brought).
+    pub fn push(&mut self, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        self.bytes += piece.len() as u64;
+        self.white.push(piece);
+        self.repetition.push(piece);
+        self.grams.push(piece);
+        self.compression.push(piece.as_bytes());
+        self.scripts.push(piece);
+        self.control.push(piece);
+        self.gibberish.push(piece);
+        self.refusal.push(piece);
+    }
+
+    /// Flags that already stand and will not be withdrawn.
+    #[must_use]
+    pub fn flags_now(&self) -> FlagSet {
+        let mut flags = self.control.flags_now();
+        let mut raise = |on: bool, flag| {
+            if on {
+                flags.insert(flag);
+            }
+        };
+        raise(self.repetition.loops() || self.compression.tripped(), Flag::Repetition);
+        raise(self.white.is_runaway(), Flag::WhitespaceRunaway);
+        raise(self.gibberish.tripped(), Flag::Gibberish);
+        raise(self.scripts.is_foreign(), Flag::WrongLanguage);
+        flags
+    }
+
+    /// Ends and sums up.
+    #[must_use]
+    pub fn finish(mut self, finish: Finish) -> Report {
+        self.repetition.finish();
+        self.scripts.finish();
+        self.control.finish();
+        self.gibberish.finish();
+        let mut flags = self.flags_now().union(self.control.flags_at_end());
+        let mut raise = |on: bool, flag| {
+            if on {
+                flags.insert(flag);
+            }
+        };
+        raise(finish.finish_reason_is_length && self.white.is_mostly_white(), Flag::WhitespaceRunaway);
+        raise(self.scripts.is_other_than_asked(), Flag::WrongLanguage);
+        raise(self.refusal.declines(), Flag::Refusal);
+        Report {
+            flags,
+            repetition: self.grams.seq_rep_4(),
+            compression: self.compression.finish(),
+            foreign_share: self.scripts.foreign_share(),
+            gibberish: self.gibberish.evidence(),
+            bytes: self.bytes,
+            think_only: self.control.think_only(),
+        }
+    }
+}
+
+/// Longest part of a prompt's head, and of its tail, that is read.
+const PROMPT_PART_BYTES: usize = 32 * 1024;
+
+/// The prompt, or its head and tail if it is very long.
+fn capped(prompt: &str) -> std::borrow::Cow<'_, str> {
+    if prompt.len() <= 2 * PROMPT_PART_BYTES {
+        return prompt.into();
+    }
+    let mut tail = prompt.len() - PROMPT_PART_BYTES;
+    while !prompt.is_char_boundary(tail) {
+        tail += 1;
+    }
+    format!("{}\n{}", head(prompt, PROMPT_PART_BYTES), &prompt[tail..]).into()
+}
+
+/// The longest beginning of a text that is at most `bytes` long.
+fn head(text: &str, bytes: usize) -> &str {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Compression ratio of a trailing window of 512 bytes (zlib).
+//!
+//! A window, not the whole text: the ratio of a whole text grows with its length, so that the often
+//! quoted fixed limit of 2.4 condemns sound prose and nearly all code. On 512 bytes prose lies near
+//! 1.7, code and tables below 4, a repeated sentence near 8 and one repeated character at 36.6. The
+//! limit is 6, or 1.25 × the largest ratio of sound answers if that is more.
+//!
+//! The compressor itself (some 300 kB) is one per thread; a watch keeps only its window.
+
+use std::cell::RefCell;
+
+use flate2::{Compress, FlushCompress, Status};
+
+/// Bytes judged at once.
+pub const WINDOW_BYTES: usize = 512;
+/// New bytes between two looks at the window.
+const STEP_BYTES: usize = 256;
+/// Fewest bytes for a ratio to be reported at all.
+const MIN_BYTES: usize = 128;
+/// Longest run of padding or of a rule that is read: layout compresses well and is no loop.
+const PADDING_BYTES: u8 = 4;
+/// Ratio above which text is a loop, unless sound answers of the target reach it.
+pub const LIMIT: f64 = 6.0;
+/// Room above the largest ratio of sound answers.
+pub const GOLDEN_FACTOR: f64 = 1.25;
+/// Effort: on 512 bytes more of it finds nothing more.
+const LEVEL: u32 = 4;
+/// The compressor's own window: zlib matches up to 262 bytes less far back. A small one is quickly cleared.
+const WINDOW_BITS: u8 = 10;
+
+/// The limit, given the largest ratio of sound answers.
+#[must_use]
+pub fn limit(golden_max: Option<f64>) -> f64 {
+    golden_max.filter(|g| g.is_finite()).map_or(LIMIT, |g| LIMIT.max(GOLDEN_FACTOR * g))
+}
+
+/// Length ÷ compressed length (zlib). `None` for no bytes, or more than a window.
+#[must_use]
+pub fn ratio(bytes: &[u8]) -> Option<f64> {
+    thread_local! {
+        static COMPRESSOR: RefCell<Compress> = RefCell::new(Compress::new_with_window_bits(flate2::Compression::new(LEVEL), true, WINDOW_BITS));
+    }
+    if bytes.is_empty() || bytes.len() > WINDOW_BYTES {
+        return None;
+    }
+    // Room for stored blocks: a window that does not compress grows by a few bytes only.
+    let mut out = [0_u8; WINDOW_BYTES + 64];
+    COMPRESSOR.with_borrow_mut(|compressor| {
+        compressor.reset();
+        match compressor.compress(bytes, &mut out, FlushCompress::Finish) {
+            Ok(Status::StreamEnd) => {
+                #[allow(clippy::cast_precision_loss)] // at most 576
+                Some(bytes.len() as f64 / compressor.total_out() as f64)
+            }
+            _ => None,
+        }
+    })
+}
+
+/// What columns are padded and rules are drawn with.
+const fn is_padding(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'-' | b'=' | b'_' | b'*' | b'#' | b'~' | b'.' | b'+')
+}
+
+/// The window and the largest ratio so far.
+#[derive(Clone, Debug)]
+pub(super) struct Compression {
+    window: Vec<u8>,
+    unseen: usize,
+    /// The last byte and how often in a row it came.
+    run: (u8, u8),
+    max: Option<f64>,
+    /// `None` if the prompt asks for repeats: then the ratio is a signal and no fault.
+    limit: Option<f64>,
+}
+
+impl Compression {
+    pub(super) fn new(golden_max: Option<f64>, wants_repeats: bool) -> Self {
+        let limit = (!wants_repeats).then(|| limit(golden_max));
+        Self { window: Vec::new(), unseen: 0, run: (0, 0), max: None, limit }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if !bytes.iter().any(|b| is_padding(*b)) {
+            self.run = (0, 0);
+            self.take(bytes);
+            return;
+        }
+        let mut start = 0;
+        for (at, b) in bytes.iter().enumerate() {
+            self.run = if self.run.0 == *b { (*b, self.run.1.saturating_add(1)) } else { (*b, 1) };
+            if self.run.1 > PADDING_BYTES && is_padding(*b) {
+                self.take(&bytes[start..at]);
+                start = at + 1;
+            }
+        }
+        self.take(&bytes[start..]);
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let missing =
+                WINDOW_BYTES.saturating_sub(self.window.len()).max(STEP_BYTES.saturating_sub(self.unseen));
+            let (now, later) = bytes.split_at(missing.min(bytes.len()));
+            self.window.extend_from_slice(now);
+            self.unseen += now.len();
+            bytes = later;
+            if self.window.len() >= WINDOW_BYTES && self.unseen >= STEP_BYTES {
+                self.look();
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let old = self.window.len() - WINDOW_BYTES;
+        self.window.drain(..old);
+        self.unseen = 0;
+        self.max = ratio(&self.window).max_some(self.max);
+    }
+
+    pub(super) fn tripped(&self) -> bool {
+        matches!((self.max, self.limit), (Some(max), Some(limit)) if max >= limit)
+    }
+
+    /// The largest ratio; of the whole text if it never filled a window.
+    pub(super) fn finish(&self) -> Option<f64> {
+        let short = self.max.is_none() && self.window.len() >= MIN_BYTES;
+        if short { ratio(&self.window) } else { self.max }
+    }
+}
+
+trait MaxSome {
+    fn max_some(self, other: Self) -> Self;
+}
+
+impl MaxSome for Option<f64> {
+    fn max_some(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> f64 {
+        ratio(&text.as_bytes()[..WINDOW_BYTES]).expect("fits")
+    }
+
+    #[test]
+    fn the_worked_ratios() {
+        assert!((of(&"!".repeat(512)) - 36.6).abs() < 0.1, "{}", of(&"!".repeat(512)));
+        let sentence = of(&"The same sentence is written here again and once more. ".repeat(12));
+        assert!((6.5..9.0).contains(&sentence), "{sentence}");
+    }
+
+    #[test]
+    fn the_limit_follows_sound_answers() {
+        assert!((limit(None) - 6.0).abs() < 1e-12);
+        assert!((limit(Some(2.0)) - 6.0).abs() < 1e-12);
+        assert!((limit(Some(8.0)) - 10.0).abs() < 1e-12);
+        assert!((limit(Some(f64::NAN)) - 6.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn chunks_do_not_matter_and_memory_is_bounded() {
+        let text = "The quick brown fox, number ".to_owned();
+        let long: String = (0..400).map(|i| format!("{text}{}. ", i * 7919)).collect();
+        let mut whole = Compression::new(None, false);
+        whole.push(long.as_bytes());
+        let mut pieces = Compression::new(None, false);
+        for chunk in long.as_bytes().chunks(3) {
+            pieces.push(chunk);
+            assert!(pieces.window.len() <= WINDOW_BYTES + STEP_BYTES);
+        }
+        assert_eq!(whole.finish(), pieces.finish());
+        assert!(!whole.tripped());
+    }
+
+    #[test]
+    fn a_repeated_sentence_trips_and_asked_for_repeats_do_not() {
+        let text = "I will not talk in class. ".repeat(40);
+        let mut plain = Compression::new(None, false);
+        plain.push(text.as_bytes());
+        assert!(plain.tripped());
+        let mut asked = Compression::new(None, true);
+        asked.push(text.as_bytes());
+        assert!(!asked.tripped() && asked.finish().expect("long") > 6.0);
+    }
+
+    #[test]
+    fn short_texts_have_a_ratio_but_never_trip() {
+        let mut short = Compression::new(None, false);
+        short.push("ab".repeat(80).as_bytes());
+        assert!(!short.tripped() && short.finish().is_some());
+        let tiny = Compression::new(None, false);
+        assert_eq!(tiny.finish(), None);
+    }
+}

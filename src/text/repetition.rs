@@ -1,0 +1,252 @@
+//! Loops: a character, a token or a phrase that repeats without end.
+//!
+//! Of the trailing window, read backwards, the Z-function gives for every period p at once how far the
+//! text has been repeating itself with that period (Main and Lorentz 1984; Gusfield 1997, §1.4). A loop
+//! stands once that stretch is long both in bytes and in copies; how long depends on what repeats,
+//! since sound text repeats rules of dashes, zeros and empty cells, but never whole phrases for
+//! hundreds of bytes. Prompts that ask for repeats (a chant, "write 0 a hundred times") stretch every
+//! limit.
+//!
+//! [`Grams`] measures looser repetition: seq-rep-4 (Welleck et al. 2020), a signal and no flag.
+
+mod grams;
+
+pub use grams::Grams;
+
+/// Characters of trailing text that are kept: three copies of the longest period.
+const WINDOW_CHARS: usize = 640;
+/// Longest period looked for, characters.
+const MAX_PERIOD: usize = 200;
+/// New characters between two looks.
+const STEP_CHARS: usize = 32;
+
+/// One phrase: bytes, first copy included, from which a loop of words stands. With a look every 32
+/// characters the loop is seen within 512 bytes.
+const PHRASE_BYTES: usize = 400;
+/// … and copies in hundredths, so that a chorus sung twice is none, and a period of 200 is still in time.
+const COPIES_PERCENT: usize = 235;
+/// Something without words (numbers, empty cells, rules): longer, since sound text has stretches of it.
+const WORDLESS_BYTES: usize = 460;
+/// A few plain words over and over ("no no no"): copies …
+const SHORT_COPIES: usize = 24;
+/// … and bytes.
+const SHORT_BYTES: usize = 96;
+/// One character: letters and digits (base64 and hex hold runs of one), drawing characters, any other.
+const RUN_WORD: usize = 200;
+const RUN_RULE: usize = 400;
+const RUN_OTHER: usize = 64;
+/// Identical pieces (tokens) in a row.
+const SAME_PIECES: u32 = 64;
+/// How much longer everything must be when the prompt asks for repeats.
+const ASKED_FACTOR: usize = 8;
+
+/// Trailing window and verdict.
+#[derive(Clone, Debug)]
+pub struct Repetition {
+    window: Vec<char>,
+    unseen: usize,
+    run: (char, usize),
+    pieces: Pieces,
+    factor: usize,
+    /// Copies seen beyond the window, for asked-for repeats: looks in a row that found a loop.
+    standing_chars: usize,
+    loops: bool,
+}
+
+/// Identical pieces in a row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pieces {
+    last: u64,
+    count: u32,
+}
+
+impl Repetition {
+    /// `wants_repeats`: the prompt asks for them, see [`wants_repeats`].
+    #[must_use]
+    pub fn new(wants_repeats: bool) -> Self {
+        Self {
+            window: Vec::new(),
+            unseen: 0,
+            run: ('\0', 0),
+            pieces: Pieces::default(),
+            factor: if wants_repeats { ASKED_FACTOR } else { 1 },
+            standing_chars: 0,
+            loops: false,
+        }
+    }
+
+    /// Takes the next piece.
+    pub fn push(&mut self, piece: &str) {
+        self.same_piece(piece);
+        for c in piece.chars() {
+            self.single(c);
+            self.window.push(c);
+            self.unseen += 1;
+            if self.unseen == STEP_CHARS {
+                self.look();
+            }
+        }
+    }
+
+    /// Looks at what came after the last look.
+    pub fn finish(&mut self) {
+        if self.unseen > 0 {
+            self.look();
+        }
+    }
+
+    /// Whether a loop has been seen.
+    #[must_use]
+    pub const fn loops(&self) -> bool {
+        self.loops
+    }
+
+    /// A run of one character.
+    fn single(&mut self, c: char) {
+        self.run = if self.run.0 == c { (c, self.run.1 + 1) } else { (c, 1) };
+        let limit = match c {
+            _ if c.is_whitespace() => return, // another flag
+            _ if is_rule(c) => RUN_RULE,
+            _ if c.is_alphanumeric() => RUN_WORD,
+            _ => RUN_OTHER,
+        };
+        self.loops |= self.run.1 >= limit * self.factor;
+    }
+
+    /// Tokens are only known by their pieces; a piece of a rule or of blanks proves nothing.
+    fn same_piece(&mut self, piece: &str) {
+        let telling =
+            piece.chars().any(|c| c.is_alphabetic() || !(c.is_whitespace() || c.is_ascii() || is_rule(c)));
+        let hash = if telling { hash(piece.as_bytes()) } else { 0 };
+        let count = if hash != 0 && hash == self.pieces.last { self.pieces.count + 1 } else { 1 };
+        self.pieces = Pieces { last: hash, count };
+        self.loops |= count as usize >= SAME_PIECES as usize * self.factor;
+    }
+
+    fn look(&mut self) {
+        let fresh = std::mem::take(&mut self.unseen);
+        let excess = self.window.len().saturating_sub(WINDOW_CHARS);
+        self.window.drain(..excess);
+        if self.window.len() < SHORT_BYTES / 2 {
+            return;
+        }
+        if trailing_loop(&self.window) {
+            self.standing_chars += fresh;
+            // Asked for: the loop must go on for as long again, several times over.
+            self.loops |= self.standing_chars > (self.factor - 1) * PHRASE_BYTES;
+        } else {
+            self.standing_chars = 0;
+        }
+    }
+}
+
+/// Whether the text ends in a loop that stands by the limits above.
+fn trailing_loop(window: &[char]) -> bool {
+    let mut back = [0_u32; WINDOW_CHARS];
+    let n = window.len().min(WINDOW_CHARS);
+    for (b, c) in back.iter_mut().zip(window.iter().rev()) {
+        *b = u32::from(*c);
+    }
+    let back = &back[..n];
+    let mut z = [0_u16; WINDOW_CHARS];
+    let (mut left, mut right) = (0, 0);
+    for i in 1..n {
+        let mut len = if i < right { usize::from(z[i - left]).min(right - i) } else { 0 };
+        while i + len < n && back[len] == back[i + len] {
+            len += 1;
+        }
+        if i + len > right {
+            (left, right) = (i, i + len);
+        }
+        z[i] = u16::try_from(len).unwrap_or(u16::MAX);
+        // z is the match beyond one copy of period i. The smallest period that stands decides.
+        if (2..=MAX_PERIOD).contains(&i)
+            && len >= i
+            && stands(&window[n - i..], i + len, &window[n - i - len..])
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether `total` characters of copies of `unit` are a loop.
+fn stands(unit: &[char], total: usize, stretch: &[char]) -> bool {
+    let period = unit.len();
+    let bytes = || stretch.iter().map(|c| c.len_utf8()).sum::<usize>();
+    let letters = unit.iter().filter(|c| c.is_alphabetic()).count();
+    if letters == 0 {
+        let blank = unit.iter().all(|c| c.is_whitespace());
+        let rule = unit.iter().all(|c| is_rule(*c) || c.is_whitespace());
+        return !blank && !rule && total * 100 >= period * COPIES_PERCENT && bytes() >= WORDLESS_BYTES
+            || rule && !blank && bytes() >= WORDLESS_BYTES && total >= WINDOW_CHARS - STEP_CHARS;
+    }
+    let plain =
+        unit.iter().all(|c| c.is_alphabetic() || matches!(c, ' ' | '\n' | '\'' | '’' | '.' | '!' | '?'));
+    if plain && total >= period * SHORT_COPIES && bytes() >= SHORT_BYTES {
+        return true;
+    }
+    // "false, " or "0x00, ": letters, but no words of a language.
+    let worded = letters * 2 >= period && !is_literal(unit);
+    total * 100 >= period * COPIES_PERCENT && bytes() >= if worded { PHRASE_BYTES } else { WORDLESS_BYTES }
+}
+
+/// Whether the unit is one literal of a data format and its separators.
+fn is_literal(unit: &[char]) -> bool {
+    // The unit may begin anywhere in the loop: two copies hold the literal whole.
+    let twice: String = unit.iter().chain(unit).collect::<String>().to_lowercase();
+    unit.len() <= 12
+        && ["false", "true", "null", "none", "nan", "0x", "nil"].iter().any(|l| twice.contains(l))
+}
+
+/// Characters that draw lines, fill cells and pad.
+const fn is_rule(c: char) -> bool {
+    matches!(
+        c,
+        '-' | '='
+            | '_'
+            | '*'
+            | '~'
+            | '#'
+            | '.'
+            | '+'
+            | '|'
+            | '^'
+            | '/'
+            | '\\'
+            | '·'
+            | '•'
+            | '…'
+            | '–'
+            | '—'
+            | '\u{2500}'..='\u{259f}'
+    )
+}
+
+/// Whether the prompt asks for something that repeats.
+#[must_use]
+pub fn wants_repeats(prompt: &str) -> bool {
+    use std::sync::LazyLock;
+    // Linear-time automaton; the words are those of requests for lines, chants and filler.
+    static ASKS: LazyLock<Option<regex::Regex>> = LazyLock::new(|| {
+        regex::Regex::new(
+            r"(?ix)
+            \b(repeat(s|ed|ing|edly|ition)?|chant|mantra|lyrics|chorus|refrain|song|lullaby|nursery\ rhyme|over\ and\ over
+              |copy\ this|echo|fill(er)?|padding|ascii\ art|tongue[\ -]twister|wiederhol\w*|répèt\w*|repet[ei]\w*|ripet\w*|повтор\w*)\b
+            |\b(\d{2,}|ten|twenty|thirty|fifty|hundred|a\ thousand|dozen|hundert|cent|cien|сто)\s+
+              (times|copies|lines|zeros?|zeroes|ones|mal|fois|veces|volte|vezes|раз|\w+s\ of\ the\ (same|letter|word))\b
+            |\b(string|list|array|vector|matrix|row|line|block|sequence)\s+of\s+(\w+\s+){0,3}(zeros?|zeroes|ones|dashes|stars|asterisks|spaces|the\ (same|letter|word|digit|character))\b
+            |重复|重複|繰り返|遍|반복",
+        )
+        .ok()
+    });
+    ASKS.as_ref().is_some_and(|asks| asks.is_match(prompt))
+}
+
+/// FNV-1a, never 0.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)) | 1
+}
+
+#[cfg(test)]
+mod tests;

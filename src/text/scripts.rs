@@ -1,0 +1,306 @@
+//! Which scripts a text is written in, and whether the caller's prompt calls for them.
+//!
+//! A majority rule would call an answer English in which two Chinese words stand; so runs of a foreign
+//! script are counted too. Foreign is a script that neither the prompt nor the golden set uses and that
+//! the prompt does not name ("translate into Russian"). Latin is never foreign by itself: names, code
+//! and terms are Latin everywhere. What stands in brackets or quotes, after a colon or in a line of its
+//! own list mark is a citation ("Kyoto (京都)"), and single Greek letters are formulae.
+
+use unicode_script::{Script, UnicodeScript};
+
+mod asked;
+
+/// A set of writing systems, one bit each; those that share a language count as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptSet(u32);
+
+impl ScriptSet {
+    /// No script.
+    pub const EMPTY: Self = Self(0);
+
+    /// The scripts of the letters of a text.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        text.chars().filter_map(system).fold(Self::EMPTY, |set, s| Self(set.0 | 1 << s as u32))
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn has(self, system: System) -> bool {
+        self.0 & (1 << system as u32) != 0
+    }
+
+    const fn with(self, system: System) -> Self {
+        Self(self.0 | 1 << system as u32)
+    }
+}
+
+/// Writing systems told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum System {
+    Latin,
+    /// Chinese characters alone; also part of Japanese and Korean.
+    Han,
+    Kana,
+    Hangul,
+    Cyrillic,
+    Greek,
+    Arabic,
+    Hebrew,
+    Indic,
+    Thai,
+    Armenian,
+    Georgian,
+    Ethiopic,
+    Khmer,
+    Other,
+}
+
+/// The writing system of a letter; `None` for what belongs to none (digits, signs, emoji).
+pub(crate) fn system(c: char) -> Option<System> {
+    if c.is_ascii() {
+        return c.is_ascii_alphabetic().then_some(System::Latin);
+    }
+    if !c.is_alphanumeric() {
+        return None;
+    }
+    Some(match c.script() {
+        Script::Common | Script::Inherited | Script::Unknown => return None,
+        Script::Latin => System::Latin,
+        Script::Han | Script::Bopomofo => System::Han,
+        Script::Hiragana | Script::Katakana => System::Kana,
+        Script::Hangul => System::Hangul,
+        Script::Cyrillic => System::Cyrillic,
+        Script::Greek => System::Greek,
+        Script::Arabic | Script::Syriac | Script::Thaana => System::Arabic,
+        Script::Hebrew => System::Hebrew,
+        Script::Devanagari
+        | Script::Bengali
+        | Script::Gurmukhi
+        | Script::Gujarati
+        | Script::Oriya
+        | Script::Tamil
+        | Script::Telugu
+        | Script::Kannada
+        | Script::Malayalam
+        | Script::Sinhala => System::Indic,
+        Script::Thai | Script::Lao => System::Thai,
+        Script::Armenian => System::Armenian,
+        Script::Georgian => System::Georgian,
+        Script::Ethiopic => System::Ethiopic,
+        Script::Khmer | Script::Myanmar => System::Khmer,
+        _ => System::Other,
+    })
+}
+
+/// Foreign letters in a row, outside citations, that make a run: two where a character is a word …
+const RUN_SYLLABIC: u32 = 2;
+/// … three where it is a letter.
+const RUN_ALPHABETIC: u32 = 3;
+/// Share of foreign letters above which an answer is foreign whatever its layout …
+const FOREIGN_SHARE: f64 = 0.3;
+/// … given this many letters.
+const MIN_LETTERS: u64 = 12;
+/// Letters of an answer before the absence of the prompt's script says anything.
+const ABSENT_LETTERS: u64 = 80;
+/// Share of a prompt's letters that makes its script the prompt's own.
+const OWN_SHARE: f64 = 0.8;
+
+/// Counts letters and foreign runs while text arrives.
+#[derive(Clone, Debug)]
+pub struct Scripts {
+    allowed: ScriptSet,
+    /// The script the answer should have, if the prompt says so by being written in it.
+    own: Option<System>,
+    letters: u64,
+    foreign: u64,
+    own_letters: u64,
+    signs: u64,
+    chars: u64,
+    run: Option<(System, u32)>,
+    /// Depth of brackets and quotes, and the last character that is not blank.
+    cited: bool,
+    depth: u8,
+    last: char,
+    runs: u32,
+}
+
+impl Scripts {
+    /// `golden`: scripts that sound answers use beside those of the prompt.
+    #[must_use]
+    pub fn new(prompt: &str, golden: ScriptSet) -> Self {
+        let named = asked::named(prompt);
+        let mut allowed = ScriptSet::of(prompt).union(golden).union(named.scripts).with(System::Latin);
+        // Japanese and Korean use Chinese characters; Chinese explains itself in kana never.
+        if allowed.has(System::Kana) || allowed.has(System::Hangul) {
+            allowed = allowed.with(System::Han);
+        }
+        let own = if named.any { None } else { dominant(prompt).filter(|s| *s != System::Latin) };
+        Self {
+            allowed,
+            own,
+            letters: 0,
+            foreign: 0,
+            own_letters: 0,
+            signs: 0,
+            chars: 0,
+            run: None,
+            cited: false,
+            depth: 0,
+            last: '\n',
+            runs: 0,
+        }
+    }
+
+    /// Takes the next piece; a run may go on in the next one.
+    pub fn push(&mut self, piece: &str) {
+        for c in piece.chars() {
+            self.chars += 1;
+            if c.is_ascii_lowercase() && self.run.is_none() {
+                // The common case, kept short.
+                self.letters += 1;
+                self.last = c;
+                continue;
+            }
+            self.one(c);
+        }
+    }
+
+    fn one(&mut self, c: char) {
+        let Some(system) = system(c) else {
+            self.sign(c);
+            return;
+        };
+        self.letters += 1;
+        self.own_letters += u64::from(self.own.is_some_and(|own| is_of(system, own)));
+        if self.allowed.has(system) {
+            self.end_run();
+        } else {
+            self.foreign += 1;
+            self.run = match self.run {
+                Some((s, n)) if s == system || syllabic(s) && syllabic(system) => Some((s, n + 1)),
+                _ => {
+                    self.end_run();
+                    self.cited = self.depth > 0 || is_citing(self.last);
+                    Some((system, 1))
+                }
+            };
+        }
+        self.last = c;
+    }
+
+    fn sign(&mut self, c: char) {
+        self.end_run();
+        self.signs += u64::from(c.is_ascii_punctuation());
+        match c {
+            '(' | '[' | '{' | '（' | '「' | '“' | '«' | '„' | '《' | '【' => {
+                self.depth = self.depth.saturating_add(1)
+            }
+            ')' | ']' | '}' | '）' | '」' | '”' | '»' | '》' | '】' => {
+                self.depth = self.depth.saturating_sub(1)
+            }
+            // An unclosed bracket ends with its paragraph.
+            '\n' => self.depth = 0,
+            _ => {}
+        }
+        if c == '\n' || !c.is_whitespace() {
+            self.last = c;
+        }
+    }
+
+    fn end_run(&mut self) {
+        if let Some((system, n)) = self.run.take() {
+            let enough = if syllabic(system) { RUN_SYLLABIC } else { RUN_ALPHABETIC };
+            self.runs += u32::from(n >= enough && !self.cited);
+        }
+    }
+
+    /// Ends the run under way.
+    pub fn finish(&mut self) {
+        self.end_run();
+    }
+
+    /// Share of letters in foreign scripts.
+    #[must_use]
+    pub fn foreign_share(&self) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss)] // counts far below 2^52
+        (self.letters > 0).then(|| self.foreign as f64 / self.letters as f64)
+    }
+
+    /// Whether a foreign script has shown: a run of it, or a large share.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.runs > 0
+            || self.letters >= MIN_LETTERS && self.foreign_share().is_some_and(|share| share >= FOREIGN_SHARE)
+    }
+
+    /// At the end: a prompt in a script of its own, and an answer in prose that never uses it.
+    #[must_use]
+    pub fn is_other_than_asked(&self) -> bool {
+        // Code has one sign in six characters or more; prose one in thirty.
+        let is_prose = self.signs * 12 < self.chars;
+        self.own.is_some() && self.own_letters == 0 && self.letters >= ABSENT_LETTERS && is_prose
+    }
+}
+
+/// Whether a letter of `system` belongs to texts in `own`.
+fn is_of(system: System, own: System) -> bool {
+    system == own
+        || own == System::Kana && system == System::Han
+        || own == System::Han && system == System::Kana
+}
+
+const fn syllabic(system: System) -> bool {
+    matches!(system, System::Han | System::Kana | System::Hangul | System::Thai | System::Khmer)
+}
+
+/// Whether what follows this character is cited: a quote, a colon, a dash, a list mark, a table cell.
+const fn is_citing(last: char) -> bool {
+    matches!(
+        last,
+        '"' | '\''
+            | '`'
+            | '*'
+            | '_'
+            | ':'
+            | '：'
+            | '='
+            | '→'
+            | '|'
+            | '/'
+            | '-'
+            | '–'
+            | '—'
+            | '~'
+            | '≈'
+            | '>'
+            | '('
+            | '（'
+    )
+}
+
+/// The system of at least [`OWN_SHARE`] of a text's letters.
+fn dominant(text: &str) -> Option<System> {
+    let mut counts: Vec<(System, usize)> = Vec::new();
+    for s in text.chars().filter_map(system) {
+        match counts.iter_mut().find(|(have, _)| *have == s) {
+            Some((_, n)) => *n += 1,
+            None => counts.push((s, 1)),
+        }
+    }
+    let total: usize = counts.iter().map(|(_, n)| n).sum();
+    let count = |s: System| counts.iter().find(|(have, _)| *have == s).map_or(0, |(_, n)| *n);
+    #[allow(clippy::cast_precision_loss)] // counts of a capped prompt
+    let enough = |n: usize| total >= 4 && n as f64 >= OWN_SHARE * total as f64;
+    if count(System::Kana) > 0 && enough(count(System::Kana) + count(System::Han)) {
+        return Some(System::Kana);
+    }
+    counts.iter().find(|(_, n)| enough(*n)).map(|(s, _)| *s)
+}
+
+#[cfg(test)]
+mod tests;
