@@ -3,7 +3,7 @@
 //!
 //! The HTTP client here is not the daemon's: it reads what really came over the socket.
 #![allow(dead_code)] // each test file uses its own part
-#![allow(clippy::disallowed_methods, clippy::print_stderr)] // tests wait in real time and show what failed
+#![allow(clippy::print_stderr)] // a failing test shows the last words of its processes
 
 pub(crate) mod daemon;
 pub(crate) mod http;
@@ -12,7 +12,9 @@ pub(crate) mod process;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use touchstone::clock::Stopwatch;
 
 /// The project's folder.
 pub(crate) fn root() -> &'static Path {
@@ -49,7 +51,7 @@ pub(crate) fn free_port() -> u16 {
 
 /// Asks every 50 ms until there is an answer, and returns it; panics with `what` after `limit`.
 pub(crate) fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
+    let started = Stopwatch::start();
     loop {
         if let Some(answer) = ask() {
             return answer;

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use touchstone::clock::Stopwatch;
 
 /// Lines kept of one child; the oldest go first.
 const KEPT_LINES: usize = 4_000;
@@ -39,7 +41,7 @@ impl Process {
 
     /// The first line that holds `part`, within `limit`; panics if it ends before.
     pub(crate) fn line_with(&mut self, part: &str, limit: Duration) -> String {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         loop {
             let found =
                 self.lines.lock().expect("no reader panics").iter().find(|l| l.contains(part)).cloned();
@@ -85,7 +87,7 @@ impl Process {
 
     /// Waits until it has ended by itself; panics after `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
                 return status;
