@@ -1,0 +1,99 @@
+//! What takes two sections, the disk or the environment to know.
+
+use std::collections::HashSet;
+
+use super::{Config, Fault, names};
+use crate::plan::{Known, Route};
+
+/// Faults that refuse the configuration.
+pub(super) fn faults(config: &Config) -> Vec<Fault> {
+    let mut found = Vec::new();
+    if config.targets.is_empty() {
+        found.push(Fault::new("target", "at least one [[target]] with a name and a url is needed"));
+    }
+    let targets = names(&config.targets, |t| t.name());
+    twice("target", &targets, &mut found);
+    twice("route", &names(&config.routes, |r| r.name()), &mut found);
+    for (i, route) in config.routes.iter().enumerate() {
+        let known = |name: &str| {
+            let index = targets.iter().position(|t| *t == name)?;
+            Some(Known { index, max_context_tokens: None })
+        };
+        if let Err(error) = Route::resolve(route, known) {
+            found.push(Fault::within(&format!("route[{i}]"), &error.to_string()));
+        }
+        if let Err(error) = config.golden_of_route(route) {
+            found.push(Fault::new(format!("route[{i}].golden"), error.to_string()));
+        }
+    }
+    for (i, target) in config.targets.iter().enumerate() {
+        if target.golden().is_some()
+            && let Err(error) = config.golden(target.golden())
+        {
+            found.push(Fault::new(format!("target[{i}].golden"), error.to_string()));
+        }
+    }
+    found
+}
+
+fn twice(key: &str, names: &[&str], found: &mut Vec<Fault>) {
+    let mut seen = HashSet::new();
+    for (i, name) in names.iter().enumerate() {
+        if !seen.insert(name) {
+            found.push(Fault::new(format!("{key}[{i}].name"), format!("`{name}` is used twice")));
+        }
+    }
+}
+
+/// What will hardly be meant.
+pub(super) fn warnings(config: &Config) -> Vec<Fault> {
+    let mut found = Vec::new();
+    unasked_targets(config, &mut found);
+    unset_secrets(config, &mut found);
+    unreachable_arms(config, &mut found);
+    found
+}
+
+fn unasked_targets(config: &Config, found: &mut Vec<Fault>) {
+    for (i, target) in config.targets.iter().enumerate() {
+        let asked =
+            config.routes.iter().flat_map(|r| r.tiers()).flatten().any(|name| **name == **target.name());
+        if !asked {
+            let message = format!("`{}` stands in no route, so nothing is ever sent to it", target.name());
+            found.push(Fault::new(format!("target[{i}]"), message));
+        }
+    }
+}
+
+fn unset_secrets(config: &Config, found: &mut Vec<Fault>) {
+    for (i, target) in config.targets.iter().enumerate() {
+        if let Some(name) = target.api_key_env().filter(|name| std::env::var_os(name).is_none()) {
+            let message = format!("the environment has no {name}; the upstream will be asked without a key");
+            found.push(Fault::new(format!("target[{i}].api_key_env"), message));
+        }
+        if let Some(file) = target.api_key_file().filter(|file| !config.resolve(file).is_file()) {
+            let message = format!("there is no file {}", file.display());
+            found.push(Fault::new(format!("target[{i}].api_key_file"), message));
+        }
+    }
+    if let Some(name) = config.sections.admin.token_env().filter(|name| std::env::var_os(name).is_none()) {
+        found.push(Fault::new("admin.token_env", format!("the environment has no {name}")));
+    }
+}
+
+/// A slow call is cut at `limits.total` before it could be seen to be slow.
+fn unreachable_arms(config: &Config, found: &mut Vec<Fault>) {
+    for (i, target) in config.targets.iter().enumerate() {
+        let limits = config.sections.limits.with(target.limits());
+        let slow_ms = config.breaker_of(i).slow_limit_ms();
+        let total_ms = u64::try_from(limits.total().as_millis()).unwrap_or(u64::MAX);
+        if slow_ms >= total_ms {
+            let message = format!(
+                "`slow.limit` of {slow_ms} ms can never be reached, since `limits.total` ends every call of \
+                 `{}` after {total_ms} ms",
+                target.name()
+            );
+            found.push(Fault::new(format!("target[{i}].breaker"), message));
+        }
+    }
+}

@@ -1,0 +1,260 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+const TARGET: &str = "[[target]]\nname = \"a\"\nurl = \"http://127.0.0.1:8000\"\n";
+
+fn faults(text: &str) -> Vec<String> {
+    Config::from_toml(text).expect_err(text).faults.iter().map(ToString::to_string).collect()
+}
+
+fn fault(text: &str) -> String {
+    let mut all = faults(text);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    Config::from_toml(text).expect("loads").warnings().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn one_target_is_a_complete_configuration() {
+    let config = Config::from_toml(TARGET).expect("loads");
+    assert_eq!(config.mode, Mode::Shadow);
+    assert_eq!(config.sections, Sections::default());
+    assert_eq!(config.routes[0].tiers(), [["a".to_owned()]]);
+    assert!(config.warnings().is_empty(), "{:?}", config.warnings());
+    assert!(config.golden_of_route(&config.routes[0]).expect("the starter set").1.is_none());
+}
+
+#[test]
+fn the_contracts_sketch_loads() {
+    let text = r#"
+        mode = "enforce"
+        [[target]]
+        name = "vllm-a"
+        url = "http://127.0.0.1:8000"
+        model = "llama-3.1-8b"
+        api_key_env = "VLLM_KEY"
+        pool = "gpu-a"
+        max_concurrency = 32
+        price = { input_usd_per_mtok = 0.42, output_usd_per_mtok = 1.20 }
+        [target.breaker]
+        preset = "gateway"
+        slow = { limit = "2500ms" }
+        [[target]]
+        name = "small-7b"
+        url = "http://127.0.0.1:8001"
+        [[route]]
+        name = "assistant"
+        paths = ["/v1/chat/completions"]
+        models = ["assistant", "gpt-4*"]
+        tiers = [["vllm-a"], ["small-7b"], ["cache"]]
+        golden = "golden/starter"
+        limits = { total = "10m" }
+        [limits]
+        connect = "5s"
+        max_request_bytes = "32MiB"
+        [retry]
+        quality_retries = 1
+        max_wait = "5s"
+    "#;
+    let config = Config::from_toml(text).expect("loads");
+    assert_eq!(config.mode, Mode::Enforce);
+    assert_eq!(config.breaker_of(0).slow_limit_ms(), 2_500);
+    assert_eq!(config.breaker_of(1), &crate::breaker::Params::default());
+    let limits = config.sections.limits.with(&config.limits_of_route(0));
+    assert_eq!(limits.total(), std::time::Duration::from_secs(600));
+    assert_eq!(
+        config.warnings().iter().map(|w| w.path.as_str()).collect::<Vec<_>>(),
+        ["target[0].api_key_env"]
+    );
+}
+
+#[test]
+fn a_fault_names_the_path_of_its_field() {
+    for (text, expected) in [
+        ("", "target: at least one"),
+        ("mode = \"loud\"", "mode: unknown variant `loud`"),
+        (&format!("colour = 1\n{TARGET}"), "colour: unknown key; known are mode, data_dir, target"),
+        (
+            &format!("{TARGET}price = {{ input = 1 }}"),
+            "target[0].price.input: unknown key; known are input_usd",
+        ),
+        (
+            &format!("{TARGET}price = {{ input_usd_per_mtok = \"free\" }}"),
+            "target[0].price.input_usd_per_mtok: invalid type: string \"free\"",
+        ),
+        (
+            &format!("{TARGET}price = {{ input_usd_per_mtok = -1 }}"),
+            "target[0].price.input_usd_per_mtok: must",
+        ),
+        (&format!("{TARGET}api_key = \"sk-1\""), "target[0].api_key: unknown key"),
+        ("[[target]]\nname = \"a\"", "target[0].url: is required"),
+        ("[[target]]\nname = \"a\"\nurl = \"ftp://x\"", "target[0].url: `ftp://x` must begin with http"),
+        ("[target]\nname = \"a\"", "target: is a list; write [[target]]"),
+        (&format!("{TARGET}limits = {{ total = \"0s\" }}"), "target[0].limits.total: must be longer"),
+        (
+            &format!("{TARGET}[target.breaker]\nfailure_ratio = 7.0"),
+            "target[0].breaker.failure_ratio: 7 is not",
+        ),
+        (
+            &format!("{TARGET}[target.breaker.slow]\nlimt = \"1s\""),
+            "target[0].breaker.slow.limt: unknown key",
+        ),
+        (&format!("{TARGET}{TARGET}"), "target[1].name: `a` is used twice"),
+        (&format!("{TARGET}[[route]]\nname = \"r\"\ntiers = []"), "route[0].tiers: at least one tier"),
+        (&format!("{TARGET}[[route]]\nname = \"r\""), "route[0].tiers: is required"),
+        (
+            &format!("{TARGET}[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"b\"]]"),
+            "route[0].tiers[1]: there is no target named `b`",
+        ),
+        (
+            &format!("{TARGET}[[route]]\nname = \"r\"\ntiers = [[\"a\"]]\ngolden = \"no/such\""),
+            "route[0].golden: no/such/prompts.jsonl",
+        ),
+        (
+            &format!("{TARGET}[[route]]\nname = \"r\"\ntiers = [[\"a\"]]\nlimits = {{ totl = \"1s\" }}"),
+            "route[0].limits.totl: unknown key",
+        ),
+        (
+            &format!("{TARGET}[limits]\nconnect = 5"),
+            "limits.connect: invalid type: integer `5`, expected a duration",
+        ),
+        (
+            &format!("{TARGET}[limits]\nmax_request_bytes = \"big\""),
+            "limits.max_request_bytes: `big` is not a size",
+        ),
+        (&format!("{TARGET}[breaker]\nopen = \"10s\"\nopen_max = \"5s\""), "breaker.open_max: must not be"),
+        (&format!("{TARGET}[store]\nretention = \"5m\""), "store.retention: 5m is too short"),
+        (
+            &format!("{TARGET}[admin]\nlisten = \"0.0.0.0:7071\""),
+            "admin.token_env: 0.0.0.0:7071 is not a loopback",
+        ),
+        (&format!("{TARGET}[log]\nfilter = \"touchstone=loud\""), "log.filter: `touchstone=loud` is not"),
+        (&format!("{TARGET}[metrics]\nmax_series = 1"), "metrics.max_series: 1 is too few"),
+        ("mode = \"shadow\"\n[limits\n", "line 2, column 8: "),
+    ] {
+        let found = fault(text);
+        assert!(found.starts_with(expected), "{text}\n  gives    {found}\n  expected {expected}");
+    }
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let text = format!(
+        "mode = \"loud\"\nextra = 1\n{TARGET}max_concurrency = 0\n[[target]]\nname = \"b\"\n[limits]\ntotal = 3"
+    );
+    let paths: Vec<String> =
+        Config::from_toml(&text).expect_err("faulty").faults.into_iter().map(|fault| fault.path).collect();
+    assert_eq!(paths, ["mode", "target[0].max_concurrency", "target[1].url", "limits.total", "extra"]);
+}
+
+#[test]
+fn a_broken_golden_line_is_named_by_file_and_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(dir.path().join("mine")).expect("makes it");
+    std::fs::write(dir.path().join("mine/prompts.jsonl"), "{\"id\": \"x\"}\n").expect("writes");
+    let file = dir.path().join("touchstone.toml");
+    let text = format!("{TARGET}[[route]]\nname = \"r\"\ntiers = [[\"a\"]]\ngolden = \"mine\"\n");
+    std::fs::write(&file, text).expect("writes");
+    let said = Config::load(&file).expect_err("refused").to_string();
+    assert!(said.contains("touchstone.toml: route[0].golden: "), "{said}");
+    assert!(said.contains("mine/prompts.jsonl line 1"), "relative to the file: {said}");
+    let gone = Config::load(&dir.path().join("none.toml")).expect_err("refused").to_string();
+    assert!(gone.contains("none.toml: "), "{gone}");
+}
+
+#[test]
+fn upstreams_alone_make_one_tier_of_one_route() {
+    let urls = ["http://127.0.0.1:8000", "https://api.example.org/base", "http://127.0.0.1:8000/two"];
+    let config = Config::single(&urls.map(str::to_owned)).expect("loads");
+    let names: Vec<&str> = config.targets.iter().map(|t| &**t.name()).collect();
+    assert_eq!(names, ["127.0.0.1:8000", "api.example.org", "127.0.0.1:8000-2"]);
+    assert_eq!(config.routes.len(), 1);
+    assert!(config.targets.iter().all(TargetParams::forward_auth));
+    assert!(Config::single(&["http://[::1]:8000".to_owned()]).is_ok());
+    for bad in ["nonsense", "ftp://x", "http://"] {
+        let said = Config::single(&[bad.to_owned()]).expect_err(bad).to_string();
+        assert!(said.starts_with("--upstream.url: "), "{said}");
+    }
+}
+
+#[test]
+fn what_can_hardly_be_meant_is_warned_of() {
+    let lonely = format!(
+        "{TARGET}[[target]]\nname = \"b\"\nurl = \"http://h\"\n[[route]]\nname = \"r\"\ntiers = [[\"a\"]]"
+    );
+    assert!(warnings(&lonely)[0].starts_with("target[1]: `b` stands in no route"));
+    let never = format!("{TARGET}[breaker.slow]\nlimit = \"10m\"");
+    assert!(warnings(&never)[0].starts_with("target[0].breaker: `slow.limit` of 600000 ms can never"));
+    let secret = format!("{TARGET}api_key_env = \"TOUCHSTONE_TEST_NO_SUCH_VARIABLE\"");
+    assert!(warnings(&secret)[0].starts_with("target[0].api_key_env: the environment has no"));
+}
+
+#[test]
+fn the_reference_loads_and_equals_the_defaults() {
+    let config = Config::from_toml(Config::reference()).expect("loads");
+    assert_eq!(config.sections, Sections::default());
+    let least = Config::from_toml(
+        "[[target]]\nname = \"local\"\nurl = \"http://127.0.0.1:8000\"\n[[route]]\nname = \"default\"\ntiers = [[\"local\"]]",
+    );
+    assert_eq!(Ok(config), least);
+}
+
+/// A line that shows an optional key.
+fn optional(line: &str) -> Option<&str> {
+    line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))
+}
+
+#[test]
+fn every_optional_key_of_the_reference_is_a_key() {
+    let lines: Vec<&str> = Config::reference().lines().collect();
+    for (i, line) in lines.iter().enumerate() {
+        let Some(shown) = optional(line) else { continue };
+        let mut with = lines.clone();
+        with[i] = shown;
+        let text = with.join("\n");
+        assert!(Config::from_toml(&text).is_ok(), "{shown}: {:?}", Config::from_toml(&text));
+    }
+}
+
+#[test]
+fn the_reference_misses_no_key() {
+    let lines: Vec<&str> = Config::reference().lines().collect();
+    let mut shown: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut headers = vec![(String::new(), 0)];
+    let mut table = String::new();
+    for (i, line) in lines.iter().enumerate() {
+        if let Some(name) = line.strip_prefix('[') {
+            table = name.trim_matches(['[', ']']).to_owned();
+            headers.push((table.clone(), i + 1));
+            let (parent, key) = table.rsplit_once('.').unwrap_or(("", &table));
+            shown.entry(parent.to_owned()).or_default().insert(key.to_owned());
+        } else if let Some((key, _)) = optional(line).unwrap_or(line).split_once(" = ")
+            && !line.starts_with("# ")
+        {
+            shown.entry(table.clone()).or_default().insert(key.to_owned());
+        }
+    }
+    for (table, at) in headers {
+        let mut with = lines.clone();
+        with.insert(at, "zzz = 1");
+        let said = fault(&with.join("\n"));
+        let (_, known) = said.split_once("zzz: unknown key; known are ").expect(&said);
+        for key in known.split(", ") {
+            assert!(shown.get(&table).is_some_and(|keys| keys.contains(key)), "[{table}] lacks {key}");
+        }
+    }
+}
+
+#[test]
+fn the_data_directory_is_where_it_was_said_to_be() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("t.toml");
+    std::fs::write(&file, format!("data_dir = \"state\"\n{TARGET}")).expect("writes");
+    let config = Config::load(&file).expect("loads");
+    assert_eq!(config.data_dir(), dir.path().join("state"));
+    assert_eq!(config.store_file(), dir.path().join("state/touchstone.db"));
+}
