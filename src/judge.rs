@@ -4,43 +4,27 @@
 //! The proxy feeds a copy of the bytes as they pass, the prober and `touchstone score` feed a whole
 //! answer; the same code judges all three. Bounded state, one pass, no clock: time is an argument.
 
+use std::sync::Arc;
+
 use crate::sample::{Signals, TopK, Usage};
-use crate::verdict::{FaultClass, FlagSet, Wire};
+use crate::verdict::{FaultClass, Flag, FlagSet};
+use crate::wire::Doc;
 
-/// What the caller asked for, read once from the request's body. A body that cannot be read leaves
-/// everything unknown: the upstream may know better.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    /// Protocol.
-    pub wire: Wire,
-    /// `model` as the caller wrote it.
-    pub model: Option<String>,
-    /// Whether a stream was asked for.
-    pub stream: bool,
-    /// Choices asked for.
-    pub choices: u32,
-    /// Whether logprobs were asked for.
-    pub logprobs: bool,
-    /// Limit of the answer, tokens.
-    pub max_tokens: Option<u64>,
-    /// Prompt tokens, estimated as bytes ÷ 4.
-    pub input_tokens_estimate: u64,
-    /// The last user message or prompt, capped, for the embedder.
-    pub prompt_text: String,
-    /// Hash over the whole body; equal requests are equal.
-    pub request_hash: u64,
-    /// Whether the body was readable JSON.
-    pub readable: bool,
-}
+mod answer;
+mod ask;
+mod body;
+pub mod check;
+mod choice;
+mod conclude;
+mod confidence;
+mod retry_after;
+pub mod schema;
 
-impl Ask {
-    /// Reads the request's body.
-    #[must_use]
-    pub fn parse(wire: Wire, body: &[u8]) -> Self {
-        let _ = (wire, body);
-        unimplemented!("judge")
-    }
-}
+pub use ask::Ask;
+pub use retry_after::retry_after;
+
+use answer::Answer;
+use body::{Body, Unit};
 
 /// The head of a response, as far as judgement needs it.
 #[derive(Clone, Debug, Default)]
@@ -131,30 +115,117 @@ pub struct Verdict {
     pub retry_after_ms: Option<u64>,
     /// Whether only a part could be analysed.
     pub partial: bool,
+    /// Whether the body came as a stream.
+    pub streamed: bool,
+    /// Positions with a valid logprob.
+    pub logprob_positions: u64,
+    /// The fault will not pass by itself (quota, filter, a refused request): no retry on the same tier.
+    pub lasting: bool,
 }
 
 /// Judges one answer while it arrives.
 #[derive(Debug)]
-pub struct Judge {}
+pub struct Judge {
+    ask: Arc<Ask>,
+    head: Head,
+    body: Body,
+    doc: Doc,
+    answer: Answer,
+    first_byte_ms: Option<u64>,
+}
 
 impl Judge {
     /// Begins with the response's head.
     #[must_use]
-    pub fn new(ask: std::sync::Arc<Ask>, head: Head) -> Self {
-        let _ = (ask, head);
-        unimplemented!("judge")
+    pub fn new(ask: Arc<Ask>, head: Head) -> Self {
+        let body = Body::new(&head, ask.wire, ask.stream);
+        let answer = Answer::new(&ask);
+        Self { ask, head, body, doc: Doc::default(), answer, first_byte_ms: None }
     }
 
     /// Takes the next bytes of the body, `at_ms` after the attempt's start.
     pub fn push(&mut self, at_ms: u64, bytes: &[u8]) -> Progress {
-        let _ = (at_ms, bytes);
-        unimplemented!("judge")
+        let Self { ask, body, doc, answer, .. } = self;
+        let mut progressed = false;
+        let substance = body.push(bytes, &mut |unit| progressed |= take(unit, doc, answer, at_ms, ask));
+        if substance || progressed || self.body.has_substance {
+            self.first_byte_ms.get_or_insert(at_ms);
+        }
+        self.progress(progressed || substance)
+    }
+
+    fn progress(&self, progressed: bool) -> Progress {
+        let mut flags = self.answer.flags_now();
+        if self.answer.fault.is_some() && self.body.is_stream() {
+            flags.insert(Flag::StreamErrorEvent);
+        }
+        Progress {
+            has_content: self.answer.has_content,
+            progressed,
+            terminal: self.answer.marked_end || self.answer.all_finished(),
+            flags,
+        }
     }
 
     /// Ends, `at_ms` after the attempt's start.
     #[must_use]
     pub fn finish(self, at_ms: u64, end: End) -> Verdict {
-        let _ = (at_ms, end);
-        unimplemented!("judge")
+        let Self { ask, head, body, mut doc, mut answer, first_byte_ms } = self;
+        let (received, bad_encoding) = (body.received, body.bad_encoding);
+        let partial = body.partial;
+        let rest = body.finish(&mut |unit| {
+            take(unit, &mut doc, &mut answer, at_ms, &ask);
+        });
+        let seen = conclude::Seen {
+            ask: &ask,
+            head: &head,
+            answer,
+            rest,
+            received,
+            first_byte_ms,
+            bad_encoding,
+            partial,
+            at_ms,
+            end,
+        };
+        seen.conclude()
     }
 }
+
+/// Takes one unit of a stream; true if it brought content.
+fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &Ask) -> bool {
+    let (name, data) = match unit {
+        Unit::Event(name, data) => (name, data.trim_ascii()),
+        Unit::Line(data) => (&b""[..], data),
+        Unit::Comment => return false,
+        Unit::Dropped => {
+            answer.partial = true;
+            return false;
+        }
+    };
+    if data == b"[DONE]" {
+        answer.marked_end = true;
+        return false;
+    }
+    if data.is_empty() {
+        return false;
+    }
+    let (root, odd) = doc.parse(data);
+    if odd.cut {
+        answer.partial = true;
+    }
+    if !odd.is_standard() || root.is_none() {
+        answer.flags.insert(Flag::UnparseableEvent);
+    }
+    if odd.invalid_utf8 {
+        answer.flags.insert(Flag::EncodingError);
+    }
+    let Some(root) = root else { return false };
+    if name == b"error" && answer.fault.is_none() {
+        answer.fault = Some(crate::wire::Fault::of(root.field("error").unwrap_or(root), root));
+    }
+    answer.document(root, false, at_ms, ask)
+}
+
+#[cfg(test)]
+mod tests;

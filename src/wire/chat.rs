@@ -136,11 +136,11 @@ pub(super) fn message_events(message: Value<'_>, choice: u32, emit: &mut Emit<'_
     if message.field("images").is_some_and(|i| i.items().next().is_some()) {
         emit(Event::OtherContent { choice });
     }
-    for (place, call) in message.field("tool_calls").into_iter().flat_map(|c| c.items()).enumerate() {
-        tool_call(call, Some(place), choice, emit);
+    for call in message.field("tool_calls").into_iter().flat_map(|c| c.items()) {
+        tool_call(call, choice, emit);
     }
     if let Some(call) = message.field("function_call") {
-        tool_call(call, None, choice, emit);
+        tool_call(call, choice, emit);
     }
 }
 
@@ -188,7 +188,7 @@ fn part(part: Value<'_>, choice: u32, channel: Channel, emit: &mut Emit<'_>) {
     }
 }
 
-fn tool_call(call: Value<'_>, place: Option<usize>, choice: u32, emit: &mut Emit<'_>) {
+fn tool_call(call: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
     if !call.is_object() {
         return;
     }
@@ -208,8 +208,6 @@ fn tool_call(call: Value<'_>, place: Option<usize>, choice: u32, emit: &mut Emit
     let arguments = ["arguments", "input"].iter().find_map(|n| inner.field(n));
     // Arguments given as an object instead of as its text mean the same.
     let arguments = arguments.map(|a| a.string().unwrap_or_else(|| String::from_utf8_lossy(a.span())));
-    // Without index and id, only the place in the list tells calls of one message apart.
-    let index = index.or_else(|| place.filter(|_| id.is_none()).and_then(|p| i64::try_from(p).ok()));
     let piece = ToolPiece {
         index,
         id: id.as_deref(),
@@ -250,7 +248,7 @@ mod tests {
         assert_eq!(message(r#"{"function_call":{"name":"f","arguments":"{}"}}"#), ["0 tool None - f {}"]);
         assert_eq!(
             message(r#"{"tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]}"#),
-            [r#"0 tool Some(0) - f {"a":1}"#]
+            [r#"0 tool None - f {"a":1}"#]
         );
     }
 
@@ -275,7 +273,7 @@ mod tests {
         ] {
             assert_eq!(events(Wire::Chat, text, true), Vec::<String>::new(), "{text}");
         }
-        assert_eq!(message(r#"{"content":3,"tool_calls":[3,null,{}]}"#), ["0 tool Some(2) - - "]);
+        assert_eq!(message(r#"{"content":3,"tool_calls":[3,null,{}]}"#), ["0 tool None - - "]);
     }
 
     #[test]

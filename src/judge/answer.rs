@@ -1,0 +1,170 @@
+//! What an answer has said so far: all choices, usage, errors, and whether it has come to its end.
+
+use super::ask::Ask;
+use super::choice::{Choice, Room};
+use super::confidence::Confidence;
+use crate::verdict::{Flag, FlagSet};
+use crate::wire::{self, Counts, Event, Fault, Position, Value};
+
+/// Most choices followed; each costs some 20 kB. Further ones make the analysis partial.
+const MAX_CHOICES: usize = 4;
+/// Text kept of a stream, all channels and choices together, bytes.
+const STREAM_ROOM: usize = 16 << 10;
+/// The same where the text must be read as JSON in the end.
+const STREAM_ROOM_JSON: usize = 32 << 10;
+/// Longest model name kept, bytes.
+const MAX_MODEL: usize = 256;
+
+/// The running state.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) choices: Vec<Choice>,
+    pub(super) confidence: Confidence,
+    pub(super) counts: Option<Counts>,
+    pub(super) model: Option<String>,
+    pub(super) fault: Option<Fault>,
+    pub(super) flags: FlagSet,
+    /// The wire's own terminal marker was seen.
+    pub(super) marked_end: bool,
+    pub(super) has_content: bool,
+    pub(super) partial: bool,
+    /// When the first content came, and the latest.
+    pub(super) first_ms: Option<u64>,
+    pub(super) last_ms: u64,
+    room: Room,
+    echo_chars: usize,
+}
+
+impl Answer {
+    pub(super) fn new(ask: &Ask) -> Self {
+        let room = if ask.format.is_some() { STREAM_ROOM_JSON } else { STREAM_ROOM };
+        Self {
+            choices: Vec::new(),
+            confidence: Confidence::new(ask.top_logprobs, ask.vocab),
+            counts: None,
+            model: None,
+            fault: None,
+            flags: FlagSet::EMPTY,
+            marked_end: false,
+            has_content: false,
+            partial: false,
+            first_ms: None,
+            last_ms: 0,
+            room: Room(room),
+            echo_chars: 0,
+        }
+    }
+
+    /// Takes one document: a whole answer or one event. True if it brought content.
+    pub(super) fn document(&mut self, root: Value<'_>, whole: bool, at_ms: u64, ask: &Ask) -> bool {
+        if whole {
+            // The body itself is bounded; nothing of it needs to be dropped.
+            self.room.0 = usize::MAX;
+        }
+        let mut content = false;
+        wire::read(ask.wire, root, whole, &mut |event| content |= self.event(event, ask));
+        if content {
+            self.has_content = true;
+            self.first_ms.get_or_insert(at_ms);
+            self.last_ms = at_ms;
+        }
+        content
+    }
+
+    fn event(&mut self, event: Event<'_>, ask: &Ask) -> bool {
+        match event {
+            Event::Piece { choice, channel, text } => self
+                .with(choice, ask, |c, room| c.piece(channel, text, ask, room))
+                .unwrap_or(!text.is_empty()),
+            Event::ToolCall { choice, piece } => {
+                self.with(choice, ask, |c, room| c.tool(&piece, room)).unwrap_or(true)
+            }
+            Event::OtherContent { choice } => {
+                self.with(choice, ask, |c, _| c.other = true);
+                true
+            }
+            Event::Finish { choice, reason } => {
+                self.with(choice, ask, |c, _| c.ended(reason));
+                false
+            }
+            Event::Position { choice, position } => {
+                self.position(choice, &position, ask);
+                false
+            }
+            Event::Filtered => {
+                self.flags.insert(Flag::ContentFiltered);
+                false
+            }
+            Event::Usage(counts) => {
+                self.counts.get_or_insert_default().update(counts);
+                false
+            }
+            Event::Model(name) => {
+                if self.model.is_none() && name.len() <= MAX_MODEL {
+                    self.model = Some(name.to_owned());
+                }
+                false
+            }
+            Event::Error(fault) => {
+                self.fault.get_or_insert_with(|| fault.clone());
+                false
+            }
+            Event::End => {
+                self.marked_end = true;
+                false
+            }
+            Event::Odd(flag) => {
+                self.flags.insert(flag);
+                false
+            }
+        }
+    }
+
+    /// Lets `change` act on a choice; `None` if there are too many.
+    fn with<T>(
+        &mut self,
+        index: u32,
+        ask: &Ask,
+        change: impl FnOnce(&mut Choice, &mut Room) -> T,
+    ) -> Option<T> {
+        let at = match self.choices.iter().position(|c| c.index == index) {
+            Some(at) => at,
+            None => {
+                if index >= ask.choices && ask.readable {
+                    self.flags.insert(Flag::IndexAnomaly);
+                }
+                if self.choices.len() >= MAX_CHOICES {
+                    self.partial = true;
+                    return None;
+                }
+                self.choices.push(Choice::new(index, ask));
+                self.choices.len() - 1
+            }
+        };
+        Some(change(&mut self.choices[at], &mut self.room))
+    }
+
+    fn position(&mut self, choice: u32, position: &Position<'_>, ask: &Ask) {
+        if let Some(prompt) = ask.echo_chars {
+            // With echo the prompt's own tokens come first, and their probabilities are not the answer's.
+            let start = position.offset.and_then(|o| usize::try_from(o).ok()).unwrap_or(self.echo_chars);
+            let bytes = position.token.to_bytes();
+            self.echo_chars += String::from_utf8_lossy(&bytes).chars().count();
+            if start < prompt {
+                return;
+            }
+        }
+        let leads = self.choices.first().is_none_or(|c| c.index == choice);
+        self.confidence.add(position, leads);
+    }
+
+    /// Whether every choice seen has told why it ended.
+    pub(super) fn all_finished(&self) -> bool {
+        !self.choices.is_empty() && self.choices.iter().all(|c| c.finish.is_some())
+    }
+
+    /// Flags that already stand.
+    pub(super) fn flags_now(&self) -> FlagSet {
+        self.choices.iter().fold(self.flags, |flags, c| flags.union(c.flags_now()))
+    }
+}

@@ -1,0 +1,295 @@
+//! The request, as far as judgement of its answer needs it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::schema::{Format, Tools};
+use crate::verdict::Wire;
+use crate::wire::{Doc, Value};
+
+/// Prompt text kept for the embedder, bytes; the embedder reads the first few hundred tokens.
+const MAX_PROMPT: usize = 8 << 10;
+/// Conversation text kept so that an answer may use the prompt's own scripts and tokens, bytes.
+const MAX_CONTEXT: usize = 24 << 10;
+/// Most choices that any API offers.
+const MAX_CHOICES: i64 = 128;
+/// Estimated bytes of a token; good enough for budgets, and marked as an estimate everywhere.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What the caller asked for, read once from the request's body. A body that cannot be read leaves
+/// everything unknown: the upstream may know better.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Protocol.
+    pub wire: Wire,
+    /// `model` as the caller wrote it.
+    pub model: Option<String>,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// Choices asked for, over all prompts of the request.
+    pub choices: u32,
+    /// Whether logprobs were asked for.
+    pub logprobs: bool,
+    /// Alternatives a token asked for.
+    pub top_logprobs: Option<u32>,
+    /// Whether usage was asked for (`true`) or declined (`false`) in a stream.
+    pub include_usage: Option<bool>,
+    /// Limit of the answer, tokens.
+    pub max_tokens: Option<u64>,
+    /// Prompt tokens, estimated as bytes ÷ 4.
+    pub input_tokens_estimate: u64,
+    /// The last user message or prompt, capped, for the embedder.
+    pub prompt_text: String,
+    /// The conversation's latest text, capped: what the answer may echo without being odd.
+    pub context_text: String,
+    /// Characters of the prompt that the answer repeats at its start (`echo`).
+    pub echo_chars: Option<usize>,
+    /// Form of text asked for.
+    pub format: Option<Arc<Format>>,
+    /// Tools offered.
+    pub tools: Arc<Tools>,
+    /// Vocabulary size of the model, if the caller of this type knows it; never in the body.
+    pub vocab: Option<u32>,
+    /// Hash over the whole body, white space and order of members aside; equal requests are equal.
+    pub request_hash: u64,
+    /// Whether the body was readable JSON.
+    pub readable: bool,
+}
+
+impl Ask {
+    /// Reads the request's body.
+    #[must_use]
+    pub fn parse(wire: Wire, body: &[u8]) -> Self {
+        let mut doc = Doc::default();
+        let (root, odd) = doc.parse(body);
+        let root = root.filter(|r| r.is_object() && !odd.broken && !odd.cut);
+        let Some(root) = root else { return Self::unreadable(wire, body) };
+        let count = |names: &[&str]| names.iter().find_map(|n| root.field(n)).and_then(|v| v.count());
+        let positive = |n: i64| u64::try_from(n).ok();
+        let flag = |name: &str| root.field(name).and_then(|v| v.boolean()) == Some(true);
+
+        let texts = texts(root);
+        let prompt_text = cap(&texts.prompt, MAX_PROMPT).to_owned();
+        let top = count(&["top_logprobs", "n_probs"]).or_else(|| count(&["logprobs"]));
+        let prompts = root.field("prompt").filter(|_| wire == Wire::Completions).map_or(1, prompts);
+        Self {
+            wire,
+            model: root.field("model").and_then(|m| m.string()).map(Cow::into_owned),
+            stream: match root.field("stream").and_then(|s| s.boolean()) {
+                Some(stream) => stream,
+                // Ollama streams unless told not to.
+                None => matches!(wire, Wire::OllamaChat | Wire::OllamaGenerate),
+            },
+            choices: count(&["n"])
+                .unwrap_or(1)
+                .clamp(1, MAX_CHOICES)
+                .saturating_mul(prompts)
+                .clamp(1, MAX_CHOICES) as u32,
+            logprobs: flag("logprobs") || top.is_some_and(|t| t >= 0),
+            top_logprobs: top.and_then(|t| u32::try_from(t).ok()).filter(|t| *t > 0),
+            include_usage: root.path(&["stream_options", "include_usage"]).and_then(|v| v.boolean()),
+            max_tokens: count(&["max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"])
+                .or_else(|| root.path(&["options", "num_predict"])?.count())
+                .and_then(positive),
+            input_tokens_estimate: (texts.bytes / BYTES_PER_TOKEN).max(1),
+            echo_chars: flag("echo").then(|| texts.prompt.chars().count()),
+            prompt_text,
+            context_text: texts.context,
+            format: Format::read(root).map(Arc::new),
+            tools: Arc::new(Tools::read(root)),
+            vocab: None,
+            request_hash: hash(root),
+            readable: true,
+        }
+    }
+
+    fn unreadable(wire: Wire, body: &[u8]) -> Self {
+        Self {
+            wire,
+            model: None,
+            stream: false,
+            choices: 1,
+            logprobs: false,
+            top_logprobs: None,
+            include_usage: None,
+            max_tokens: None,
+            input_tokens_estimate: (body.len() as u64 / BYTES_PER_TOKEN).max(1),
+            prompt_text: String::new(),
+            context_text: String::new(),
+            echo_chars: None,
+            format: None,
+            tools: Arc::default(),
+            vocab: None,
+            request_hash: first_eight(Sha256::digest(body).as_slice()),
+            readable: false,
+        }
+    }
+}
+
+/// Prompts of one completions request: a list of texts or of token lists; one list of tokens is one.
+fn prompts(prompt: Value<'_>) -> i64 {
+    i64::try_from(prompt.items().count()).unwrap_or(MAX_CHOICES).max(1)
+}
+
+#[derive(Default)]
+struct Texts {
+    prompt: String,
+    context: String,
+    bytes: u64,
+}
+
+fn texts(root: Value<'_>) -> Texts {
+    let mut out = Texts::default();
+    let mut all: Vec<Cow<'_, str>> = Vec::new();
+    for name in ["system", "instructions", "suffix"] {
+        collect(root.field(name), &mut all);
+    }
+    let before = all.len();
+    if let Some(messages) = root.field("messages").or_else(|| root.field("input").filter(|i| has_roles(*i))) {
+        for message in messages.items() {
+            let start = all.len();
+            collect(message.field("content"), &mut all);
+            if message.field("role").is_some_and(|r| r.is_key("user")) {
+                out.prompt = all[start..].join("\n");
+            }
+        }
+    } else {
+        let prompt = ["prompt", "input", "inputs", "query"].iter().find_map(|n| root.field(n));
+        collect(prompt, &mut all);
+        out.prompt = all[before..].join("\n");
+    }
+    out.bytes = all.iter().map(|t| t.len() as u64).sum();
+    // The latest text matters most.
+    let mut left = MAX_CONTEXT;
+    let mut kept = Vec::new();
+    for text in all.iter().rev() {
+        let text = cap(text, left);
+        left -= text.len();
+        kept.push(text);
+        if left == 0 {
+            break;
+        }
+    }
+    out.context = kept.join("\n");
+    out
+}
+
+fn has_roles(input: Value<'_>) -> bool {
+    input.items().next().is_some_and(|first| first.field("role").is_some())
+}
+
+/// Text of a string, of parts, or of a list of either.
+fn collect<'a>(value: Option<Value<'a>>, out: &mut Vec<Cow<'a, str>>) {
+    let Some(value) = value else { return };
+    let part = |v: Value<'a>| v.string().or_else(|| v.field("text")?.string());
+    out.extend(part(value));
+    out.extend(value.items().filter_map(part));
+}
+
+fn cap(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+    &text[..end]
+}
+
+/// Hash of the document's meaning: members in order of name, strings decoded, no white space.
+fn hash(root: Value<'_>) -> u64 {
+    let mut sha = Sha256::new();
+    feed(root, &mut sha);
+    first_eight(sha.finalize().as_slice())
+}
+
+/// Recursion is bounded by the reader's own depth limit.
+fn feed(value: Value<'_>, sha: &mut Sha256) {
+    if value.is_object() {
+        let mut members: Vec<_> = value.members().map(|(k, v)| (k.string().unwrap_or_default(), v)).collect();
+        members.sort_by(|a, b| a.0.cmp(&b.0));
+        sha.update(b"{");
+        for (name, member) in members {
+            sha.update((name.len() as u64).to_le_bytes());
+            sha.update(name.as_bytes());
+            feed(member, sha);
+        }
+        sha.update(b"}");
+    } else if let Some(text) = value.string() {
+        sha.update(b"\"");
+        sha.update((text.len() as u64).to_le_bytes());
+        sha.update(text.as_bytes());
+    } else if value.items().next().is_some() {
+        sha.update(b"[");
+        value.items().for_each(|item| feed(item, sha));
+        sha.update(b"]");
+    } else {
+        for byte in value.span().iter().filter(|b| !b.is_ascii_whitespace()) {
+            sha.update([*byte]);
+        }
+        sha.update(b",");
+    }
+}
+
+fn first_eight(digest: &[u8]) -> u64 {
+    digest.iter().take(8).fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ask(text: &str) -> Ask {
+        Ask::parse(Wire::Chat, text.as_bytes())
+    }
+
+    #[test]
+    fn the_last_user_message_is_the_prompt() {
+        let ask = ask(
+            r#"{"model":"m","stream":true,"n":2,"logprobs":true,"top_logprobs":5,"max_completion_tokens":9,
+            "stream_options":{"include_usage":true},"messages":[{"role":"system","content":"be brief"},
+            {"role":"user","content":"one"},{"role":"assistant","content":"1"},
+            {"role":"user","content":[{"type":"text","text":"two"},{"type":"image_url"}]},{"role":"tool","content":"t"}]}"#,
+        );
+        assert_eq!((ask.prompt_text.as_str(), ask.model.as_deref()), ("two", Some("m")));
+        assert_eq!(ask.context_text, "t\ntwo\n1\none\nbe brief");
+        assert_eq!((ask.choices, ask.max_tokens, ask.top_logprobs), (2, Some(9), Some(5)));
+        assert!(ask.stream && ask.logprobs && ask.readable && ask.include_usage == Some(true));
+    }
+
+    #[test]
+    fn completions_count_prompts_and_echo() {
+        let ask = Ask::parse(Wire::Completions, br#"{"prompt":["a b","c"],"n":3,"logprobs":0,"echo":true}"#);
+        assert_eq!((ask.choices, ask.logprobs, ask.top_logprobs), (6, true, None));
+        assert!(ask.echo_chars.is_some());
+        let tokens = Ask::parse(Wire::Completions, br#"{"prompt":[1,2,3],"logprobs":2}"#);
+        assert_eq!((tokens.choices, tokens.top_logprobs), (1, Some(2)));
+    }
+
+    #[test]
+    fn equal_requests_have_equal_hashes() {
+        let a = ask(r#"{"model":"m","messages":[{"role":"user","content":"h\u0069"}],"n":1}"#).request_hash;
+        let b =
+            ask("{ \"n\": 1, \"messages\": [ {\"content\":\"hi\", \"role\":\"user\"} ], \"model\":\"m\" }")
+                .request_hash;
+        let c = ask(r#"{"model":"m","messages":[{"role":"user","content":"ho"}],"n":1}"#).request_hash;
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+        assert_ne!(ask(r#"{"a":["b"]}"#).request_hash, ask(r#"{"a":"b"}"#).request_hash);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_unknown() {
+        for text in ["", "x", "[1]", "{\"model\":\"m\"", "\u{0}"] {
+            assert!(!ask(text).readable, "{text}");
+        }
+        let odd = ask(r#"{"model":7,"messages":"x","n":"many","max_tokens":-4,"stream":"yes"}"#);
+        assert!(odd.readable && !odd.stream && odd.choices == 1 && odd.max_tokens.is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_makes_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Ask::parse(Wire::Chat, &body);
+        }
+    }
+}

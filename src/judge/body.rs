@@ -1,0 +1,254 @@
+//! From body bytes to documents: content encoding, then framing.
+//!
+//! What a body is, is told by its first bytes and only then by `content-type`: servers send JSON errors
+//! as `text/event-stream`, streams as `application/json`, and HTML or gzip as anything.
+
+use std::io::Write as _;
+
+use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+
+use super::Head;
+use crate::verdict::Wire;
+use crate::wire::ndjson::Ndjson;
+use crate::wire::sse::{self, Sse};
+
+/// Longest JSON body that is analysed, bytes.
+pub(super) const MAX_JSON: usize = 8 << 20;
+/// Longest line or event of a stream that is analysed, bytes. A chunk of logprobs takes a few kB; a
+/// closing event that repeats the whole answer may take far more.
+const MAX_LINE: usize = 256 << 10;
+/// Most decoded bytes of an encoded body; guards against bodies that inflate without end.
+const MAX_DECODED: usize = 64 << 20;
+/// Encoded bytes decoded at a time; deflate expands at most 1032 times.
+const DECODE_STEP: usize = 512;
+/// First bytes that tell what a body is.
+const SNIFF: usize = 6;
+
+/// One readable unit of a stream.
+pub(super) enum Unit<'a> {
+    /// An event's name and data.
+    Event(&'a [u8], &'a [u8]),
+    /// A line that is a document by itself.
+    Line(&'a [u8]),
+    /// A keep-alive.
+    Comment,
+    /// Something over a limit was dropped.
+    Dropped,
+}
+
+/// What a body turned out to be, at its end.
+pub(super) enum Rest {
+    /// Nothing but white space.
+    Empty,
+    /// One JSON document, or what should be one; whether it was cut at the limit.
+    Json(Vec<u8>, bool),
+    /// Something else.
+    Opaque,
+    /// A stream; its units have been given out.
+    Stream,
+}
+
+#[derive(Debug)]
+enum Framing {
+    Undecided(Vec<u8>),
+    Sse(Sse),
+    Ndjson(Ndjson),
+    Json(Vec<u8>, bool),
+    Opaque,
+}
+
+#[derive(Debug)]
+enum Decoder {
+    Identity,
+    /// Waits for the first byte, which tells zlib from raw deflate.
+    Deflate,
+    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
+    Zlib(Box<ZlibDecoder<Vec<u8>>>),
+    Raw(Box<DeflateDecoder<Vec<u8>>>),
+    /// An encoding that cannot be read, or a broken one.
+    Dead,
+}
+
+/// The body between two pieces of it.
+#[derive(Debug)]
+pub(super) struct Body {
+    decoder: Decoder,
+    framing: Framing,
+    expects_sse: bool,
+    expects_lines: bool,
+    decoded: usize,
+    /// Bytes as they came.
+    pub(super) received: u64,
+    /// Something could not be analysed.
+    pub(super) partial: bool,
+    /// The declared encoding is not what the bytes are.
+    pub(super) bad_encoding: bool,
+    /// A byte that is not white space has come.
+    pub(super) has_substance: bool,
+}
+
+impl Body {
+    pub(super) fn new(head: &Head, wire: Wire, stream: bool) -> Self {
+        let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let encoding = head.content_encoding.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
+        let decoder = match encoding.as_str() {
+            "" | "identity" => Decoder::Identity,
+            "gzip" | "x-gzip" => Decoder::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))),
+            "deflate" => Decoder::Deflate,
+            // br and zstd are not read yet: the answer passes, the analysis says partial.
+            _ => Decoder::Dead,
+        };
+        let ollama = matches!(wire, Wire::OllamaChat | Wire::OllamaGenerate);
+        Self {
+            partial: matches!(decoder, Decoder::Dead),
+            decoder,
+            framing: Framing::Undecided(Vec::new()),
+            expects_sse: kind.contains("event-stream"),
+            expects_lines: kind.contains("ndjson") || kind.contains("jsonl") || (ollama && stream),
+            decoded: 0,
+            received: 0,
+            bad_encoding: false,
+            has_substance: false,
+        }
+    }
+
+    /// Whether the body came as a stream of events or lines.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.framing, Framing::Sse(_) | Framing::Ndjson(_))
+    }
+
+    /// Takes the next bytes. True if bytes of a whole JSON body came, white space aside.
+    pub(super) fn push(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Unit<'_>)) -> bool {
+        self.received = self.received.saturating_add(bytes.len() as u64);
+        if matches!(self.decoder, Decoder::Deflate) && !bytes.is_empty() {
+            self.decoder = if bytes[0] & 0x0f == 8 {
+                Decoder::Zlib(Box::new(ZlibDecoder::new(Vec::new())))
+            } else {
+                Decoder::Raw(Box::new(DeflateDecoder::new(Vec::new())))
+            };
+        }
+        match &self.decoder {
+            Decoder::Identity => return self.plain(bytes, emit),
+            Decoder::Dead => {
+                self.has_substance |= !bytes.is_empty();
+                return false;
+            }
+            _ => {}
+        }
+        let mut substance = false;
+        for step in bytes.chunks(DECODE_STEP) {
+            let mut plain = self.decode(step);
+            let room = MAX_DECODED - self.decoded;
+            if plain.len() > room {
+                plain.truncate(room);
+                self.partial = true;
+                self.decoder = Decoder::Dead;
+            }
+            self.decoded += plain.len();
+            substance |= self.plain(&plain, emit);
+        }
+        substance
+    }
+
+    fn decode(&mut self, step: &[u8]) -> Vec<u8> {
+        let (done, plain) = match &mut self.decoder {
+            Decoder::Gzip(d) => (d.write_all(step).and_then(|()| d.flush()), std::mem::take(d.get_mut())),
+            Decoder::Zlib(d) => (d.write_all(step).and_then(|()| d.flush()), std::mem::take(d.get_mut())),
+            Decoder::Raw(d) => (d.write_all(step).and_then(|()| d.flush()), std::mem::take(d.get_mut())),
+            _ => return Vec::new(),
+        };
+        if done.is_err() {
+            self.partial = true;
+            self.bad_encoding = true;
+            self.decoder = Decoder::Dead;
+        }
+        plain
+    }
+
+    fn plain(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Unit<'_>)) -> bool {
+        match &mut self.framing {
+            Framing::Sse(sse) => {
+                sse.push(bytes, |event| emit(unit(event)));
+                false
+            }
+            Framing::Ndjson(lines) => {
+                lines.push(bytes, |line| emit(line.map_or(Unit::Dropped, Unit::Line)));
+                false
+            }
+            Framing::Json(held, cut) => {
+                let room = MAX_JSON - held.len();
+                held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                *cut |= bytes.len() > room;
+                !bytes.trim_ascii().is_empty()
+            }
+            Framing::Opaque => false,
+            Framing::Undecided(seen) => {
+                let bytes = if seen.is_empty() { bytes.trim_ascii_start() } else { bytes };
+                seen.extend_from_slice(bytes);
+                self.has_substance |= !seen.is_empty();
+                let seen = std::mem::take(seen);
+                match self.sniff(&seen) {
+                    None => {
+                        self.framing = Framing::Undecided(seen);
+                        false
+                    }
+                    Some(framing) => {
+                        self.framing = framing;
+                        self.plain(&seen, emit)
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a body is that begins with these bytes, as soon as they tell.
+    fn sniff(&self, seen: &[u8]) -> Option<Framing> {
+        let seen = seen.strip_prefix(b"\xef\xbb\xbf").unwrap_or(seen).trim_ascii_start();
+        let json = || {
+            if self.expects_lines {
+                Framing::Ndjson(Ndjson::new(MAX_LINE))
+            } else {
+                Framing::Json(Vec::new(), false)
+            }
+        };
+        match seen.first()? {
+            b'{' | b'[' => return Some(json()),
+            b'<' | 0x1f => return Some(Framing::Opaque),
+            b':' => return Some(Framing::Sse(Sse::new(MAX_LINE))),
+            _ if self.expects_sse => return Some(Framing::Sse(Sse::new(MAX_LINE))),
+            _ => {}
+        }
+        let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b"error:"];
+        if fields.iter().any(|f| seen.starts_with(f)) {
+            return Some(Framing::Sse(Sse::new(MAX_LINE)));
+        }
+        (seen.len() >= SNIFF || !fields.iter().any(|f| f.starts_with(seen))).then(json)
+    }
+
+    /// Ends the body.
+    pub(super) fn finish(self, emit: &mut dyn FnMut(Unit<'_>)) -> Rest {
+        match self.framing {
+            Framing::Sse(sse) => {
+                sse.finish(|event| emit(unit(event)));
+                Rest::Stream
+            }
+            Framing::Ndjson(lines) => {
+                lines.finish(|line| emit(line.map_or(Unit::Dropped, Unit::Line)));
+                Rest::Stream
+            }
+            Framing::Json(held, cut) => Rest::Json(held, cut),
+            Framing::Opaque => Rest::Opaque,
+            Framing::Undecided(_) if !self.has_substance => Rest::Empty,
+            Framing::Undecided(_) => Rest::Opaque,
+        }
+    }
+}
+
+fn unit(event: sse::Event<'_>) -> Unit<'_> {
+    match event {
+        sse::Event::Data { name, data } => Unit::Event(name, data),
+        sse::Event::Bare(line) => Unit::Line(line),
+        sse::Event::Comment => Unit::Comment,
+        sse::Event::TooLong => Unit::Dropped,
+    }
+}
