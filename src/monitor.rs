@@ -2,6 +2,7 @@
 //! metrics and events.
 
 pub mod board;
+pub mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
