@@ -60,8 +60,7 @@ pub struct Breaker {
     due: Option<Timestamp>,
     openings: u32,
     quality: bool,
-    canaries: bool,
-    burst: bool,
+    golden: bool,
     ramp: usize,
     ramp_since: Timestamp,
     ramp_clean: bool,
@@ -87,8 +86,7 @@ impl Breaker {
             due: None,
             openings: 0,
             quality: false,
-            canaries: false,
-            burst: false,
+            golden: false,
             ramp: Params::RAMP_TOP,
             ramp_since: Timestamp::ZERO,
             ramp_clean: false,
@@ -143,10 +141,9 @@ impl Breaker {
         }
     }
 
-    /// Tells which golden prompts can be asked. Without canaries callers' requests are the probes;
-    /// without a burst (no prompts, or no baseline to compare with) probes decide after a quality trip.
-    pub const fn set_golden(&mut self, canaries: bool, burst: bool) {
-        (self.canaries, self.burst) = (canaries, burst);
+    /// Tells whether golden prompts can be asked; without them callers' requests are the probes.
+    pub const fn set_golden(&mut self, golden: bool) {
+        self.golden = golden;
     }
 
     /// Takes new values (a reload); state and counts stay.
@@ -297,12 +294,10 @@ impl Breaker {
                 self.due = Some(now.plus_ms(open_ms));
             }
             BreakerState::HalfOpen => {
-                let kind = if self.quality && self.burst {
-                    TrialKind::Burst
-                } else if self.canaries {
-                    TrialKind::Probes
-                } else {
-                    TrialKind::Live
+                let kind = match (self.golden, self.quality) {
+                    (true, true) => TrialKind::Burst,
+                    (true, false) => TrialKind::Probes,
+                    (false, _) => TrialKind::Live,
                 };
                 self.trial = Trial::new(kind);
             }

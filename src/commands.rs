@@ -1,6 +1,3 @@
 //! One file a command.
 
-pub mod check;
-pub mod config;
 pub mod embed;
-pub mod serve;

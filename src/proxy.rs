@@ -1,1 +1,150 @@
 //! The proxy listener: choose, forward, hold, tap, fall back.
+//!
+//! ```text
+//! server ── service ─┬─ inference ─┬─ shadow ───────────────┐
+//!  (connections)     │  (read,     └─ enforce ── hold ──────┼─▶ tap ──▶ caller
+//!                    │   route)        (plan, retry, cache) │    │ pieces
+//!                    └─ pages                               └ ledger ─▶ judge ─▶ monitor
+//!                       (models, passthrough)
+//! ```
+//!
+//! Two rules come first. *Forward first, judge a copy*: what the analysis does, or fails to do, never touches
+//! an answer in shadow mode. *Commit late*: in enforce mode nothing is handed over until the answer has begun
+//! well, and after that nothing is taken back. Inference calls are served by hyper directly, since a
+//! router and its boxed bodies cost as much as the forwarding itself; everything else goes through axum.
+
+mod analysis;
+mod body;
+mod cors;
+mod enforce;
+mod hold;
+mod inference;
+mod ledger;
+mod live;
+mod pages;
+mod params;
+mod refusal;
+mod request;
+mod running;
+mod server;
+mod service;
+mod shadow;
+mod splice;
+mod tap;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+pub use live::{Live, Setup, SetupError};
+pub use params::{HoldParams, ParamsError, ProxyParams};
+pub use server::serve;
+
+use crate::cache::Cache;
+use crate::clock::Clock;
+use crate::monitor::MonitorHandle;
+use crate::retry::Bucket;
+
+/// Tiers that have a word of their own without being made anew.
+const TIER_WORDS: usize = 16;
+
+/// What all connections share, across reloads of the configuration.
+#[derive(Debug)]
+pub struct Proxy {
+    live: ArcSwap<Live>,
+    has_cors: AtomicBool,
+    monitor: MonitorHandle,
+    clock: Clock,
+    cache: Cache,
+    bucket: Mutex<Bucket>,
+    pool: analysis::Pool,
+    words: Words,
+}
+
+/// Words that every report repeats.
+#[derive(Debug)]
+struct Words {
+    none: Arc<str>,
+    cache: Arc<str>,
+    passthrough: Arc<str>,
+    empty: Arc<str>,
+    tiers: Vec<Arc<str>>,
+}
+
+impl Words {
+    fn new() -> Self {
+        Self {
+            none: "none".into(),
+            cache: "cache".into(),
+            passthrough: "passthrough".into(),
+            empty: "".into(),
+            tiers: (0..TIER_WORDS).map(|i| i.to_string().into()).collect(),
+        }
+    }
+
+    fn tier(&self, index: usize) -> &Arc<str> {
+        self.tiers.get(index).unwrap_or(&self.none)
+    }
+}
+
+impl Proxy {
+    /// Ready to serve this configuration.
+    ///
+    /// # Errors
+    /// If the threads for large answers cannot be started.
+    pub fn new(live: Live, monitor: MonitorHandle, clock: Clock) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            has_cors: AtomicBool::new(!live.proxy.cors().is_empty()),
+            cache: Cache::new(live.cache),
+            bucket: Mutex::new(Bucket::new(&live.retry, clock.now())),
+            pool: analysis::Pool::new()?,
+            words: Words::new(),
+            live: ArcSwap::from_pointee(live),
+            monitor,
+            clock,
+        }))
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    /// Puts another configuration in force for requests to come. Cached answers and retry tokens stay.
+    pub fn swap(&self, live: Live) {
+        self.cache.reconfigure(live.cache);
+        self.lock_bucket().reconfigure(&live.retry, self.clock.now());
+        self.has_cors.store(!live.proxy.cors().is_empty(), Ordering::Release);
+        self.live.store(Arc::new(live));
+    }
+
+    /// Answers that passed quality.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Retry tokens in the common bucket.
+    #[must_use]
+    pub fn retry_tokens(&self) -> f64 {
+        self.lock_bucket().level_at(self.clock.now())
+    }
+
+    fn has_cors(&self) -> bool {
+        self.has_cors.load(Ordering::Acquire)
+    }
+
+    fn has_retry_token(&self) -> bool {
+        self.lock_bucket().has_at(self.clock.now())
+    }
+
+    fn take_retry_token(&self) -> bool {
+        self.lock_bucket().take(self.clock.now())
+    }
+
+    fn lock_bucket(&self) -> std::sync::MutexGuard<'_, Bucket> {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

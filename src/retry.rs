@@ -7,11 +7,7 @@
 //! (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015). The server's own
 //! `Retry-After` wins when it is longer, up to a cap.
 
-mod after;
-
 use serde::{Deserialize, Serialize};
-
-pub use after::retry_after_ms;
 
 use crate::clock::Timestamp;
 use crate::units::Ms;

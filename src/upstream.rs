@@ -56,7 +56,7 @@ pub enum BuildError {
     #[error("url: `{0}` is not a URL")]
     Url(String),
     /// No client could be made.
-    #[error("the client cannot be made")]
+    #[error("url: no client can be made for it")]
     Client(#[source] reqwest::Error),
 }
 

@@ -253,6 +253,12 @@ impl Route {
         self.tiers.contains(&Tier::Cache)
     }
 
+    /// Whether it takes every path and model.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.paths.is_empty() && self.models.is_empty()
+    }
+
     fn takes_path(&self, path: &str) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|p| p.matches(path))
     }

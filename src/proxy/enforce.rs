@@ -1,0 +1,290 @@
+//! Enforce mode: commit late, so that another try is still free.
+//!
+//! A JSON answer is held whole, a stream until its first real content. What turns out bad before that is left
+//! for the next step of the plan; once a byte has been handed over there is no other try, only an honest break.
+//! When every try was bad, the last usable answer is delivered unchanged and says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::body::Body;
+use super::hold::{Held, WholeAnswer, hold};
+use super::inference::{GateBoard, Inquiry, VERDICT, mark, moment, refuse, send, unanswered};
+use super::ledger::Ledger;
+use super::refusal::Refusal;
+use super::tap::Tap;
+use crate::cache::Entry;
+use crate::plan::{Cost, Course, Fault, FaultKind, GiveUp, Purse, Step, Wait};
+use crate::upstream::{Failure, FailureKind, Limits};
+use crate::verdict::{ErrorCode, FaultClass, Flag, Mode, Reason};
+
+/// What was left behind by tries that failed.
+#[derive(Default)]
+struct Leftovers {
+    /// The last answer that came whole, usable answers before errors.
+    answer: Option<WholeAnswer>,
+    failure: Option<(Failure, FaultClass)>,
+    status: Option<StatusCode>,
+}
+
+/// How a try ended, as far as the plan is concerned.
+enum Tried {
+    Done(Response<Body>),
+    Again(Ledger, Fault),
+}
+
+/// Forwards one call through the tiers of its route.
+pub(super) async fn forward(mut ledger: Ledger, inquiry: Inquiry) -> Response<Body> {
+    let live = Arc::clone(&ledger.live);
+    let mut board = GateBoard::new(&ledger);
+    let mut course = Course::new(&live.routes[ledger.route], Mode::Enforce, inquiry.asked(&ledger));
+    let turn = ledger.extra().next_turn();
+    let mut tokens = live.retry.tokens_per_request();
+    let mut left = Leftovers::default();
+    let mut step = course.first(&moment(&ledger, turn), &mut board);
+    loop {
+        match step {
+            Step::Send { tier, target, probe, generation, wait, cost } => {
+                if !pay(&ledger, cost, &mut tokens) {
+                    return give_up(ledger, left, GiveUp::NoTokens, &course);
+                }
+                pause(&mut ledger, wait, &inquiry).await;
+                let slot = if probe { board.take_slot() } else { None };
+                let place = Place { target, tier, generation };
+                match try_once(ledger, &inquiry, place, slot, &course, &mut left).await {
+                    Tried::Done(response) => return response,
+                    Tried::Again(back, fault) => {
+                        ledger = back;
+                        let purse = purse(&ledger, &inquiry, tokens);
+                        step = if inquiry.left_ms(&ledger) == Some(0) {
+                            Step::GiveUp(GiveUp::Nothing)
+                        } else {
+                            course.after(fault, &moment(&ledger, turn), &mut board, &purse)
+                        };
+                    }
+                }
+            }
+            Step::Cache { tier } => {
+                let now = ledger.proxy.clock.now();
+                let found = inquiry.cache_key.and_then(|key| ledger.proxy.cache.find(&key, now));
+                if let Some(entry) = found {
+                    return from_cache(ledger, entry, &course);
+                }
+                let purse = purse(&ledger, &inquiry, tokens);
+                step = course.cache_missed(tier, &moment(&ledger, turn), &mut board, &purse);
+            }
+            Step::GiveUp(why) => return give_up(ledger, left, why, &course),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    target: usize,
+    tier: usize,
+    generation: u64,
+}
+
+async fn try_once(
+    mut ledger: Ledger,
+    inquiry: &Inquiry,
+    place: Place,
+    slot: Option<crate::gate::ProbeSlot>,
+    course: &Course<'_>,
+    left: &mut Leftovers,
+) -> Tried {
+    let Place { target, tier, generation } = place;
+    let limits = ledger.target(target).upstream.limits().with(&ledger.extra().limits);
+    let wait = head_wait(&ledger, inquiry, &limits);
+    let answer = match send(&mut ledger, inquiry, (target, tier), generation, slot, Some(wait)).await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            // A deadline shorter than the limits is the caller's choice, not the target's fault.
+            let hurried = failure.kind == FailureKind::HeadersTimeout && inquiry.left_ms(&ledger) == Some(0);
+            let class = if hurried { FaultClass::Client } else { failure.class() };
+            ledger.lost(&failure, class);
+            let kind = match failure.kind {
+                FailureKind::HeadersTimeout => FaultKind::Silent,
+                FailureKind::Request => FaultKind::Caller,
+                _ => FaultKind::Broken,
+            };
+            left.failure = Some((failure, class));
+            return Tried::Again(ledger, Fault { kind, retry_after_ms: None });
+        }
+    };
+    match hold(ledger, answer, inquiry, &limits, place.target).await {
+        Held::Open(ledger, opening) => Tried::Done(commit(ledger, *opening, inquiry, place, course)),
+        Held::Whole(ledger, answer, fault) => match fault {
+            None => Tried::Done(deliver(ledger, *answer, tier, course.degraded())),
+            Some(fault) => {
+                left.status = Some(answer.status);
+                left.failure = None;
+                let usable = |a: &WholeAnswer| a.status.is_success();
+                if usable(&answer) || !left.answer.as_ref().is_some_and(usable) {
+                    left.answer = Some(WholeAnswer { tier, fault: Some(fault.kind), ..*answer });
+                }
+                Tried::Again(ledger, fault)
+            }
+        },
+        Held::Lost(ledger, failure, class, kind) => {
+            left.failure = Some((failure, class));
+            Tried::Again(ledger, Fault { kind, retry_after_ms: None })
+        }
+    }
+}
+
+/// Waits for the head: a JSON answer has none before it is finished, so that the default of
+/// `limits.headers` is no measure for it; `limits.total` is.
+fn head_wait(ledger: &Ledger, inquiry: &Inquiry, limits: &Limits) -> Duration {
+    let streams = ledger.ask.as_ref().is_some_and(|ask| ask.stream);
+    let tightened = limits.headers() < Limits::default().headers();
+    let limit = if streams || tightened { limits.headers().min(limits.total()) } else { limits.total() };
+    inquiry.left_ms(ledger).map_or(limit, |left| limit.min(Duration::from_millis(left)))
+}
+
+fn pay(ledger: &Ledger, cost: Cost, tokens: &mut u32) -> bool {
+    match cost {
+        Cost::Nothing => return true,
+        Cost::Request => {}
+        Cost::RequestAndShared => {
+            if !ledger.proxy.take_retry_token() {
+                return false;
+            }
+        }
+    }
+    let had = *tokens > 0;
+    *tokens = tokens.saturating_sub(1);
+    had
+}
+
+fn purse(ledger: &Ledger, inquiry: &Inquiry, tokens: u32) -> Purse {
+    let retry = &ledger.live.retry;
+    let patience_ms =
+        inquiry.left_ms(ledger).map_or(retry.max_wait_ms(), |left| left.min(retry.max_wait_ms()));
+    let shared = ledger.proxy.has_retry_token();
+    Purse { tokens, shared, patience_ms, quality_retries: retry.quality_retries() }
+}
+
+async fn pause(ledger: &mut Ledger, wait: Wait, inquiry: &Inquiry) {
+    let ms = match wait {
+        Wait::None => return,
+        Wait::Exactly(ms) => ms,
+        Wait::BackOff(retry) => ledger.live.retry.backoff_ms(retry, fastrand::f64()),
+    };
+    let ms = inquiry.left_ms(ledger).map_or(ms, |left| ms.min(left));
+    let before = ledger.watch.elapsed_us();
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    ledger.waited_us += ledger.watch.elapsed_us().saturating_sub(before);
+}
+
+/// Hands the opening over; from here on there is no way back.
+fn commit(
+    mut ledger: Ledger,
+    opening: super::hold::Opening,
+    inquiry: &Inquiry,
+    place: Place,
+    course: &Course<'_>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = opening.status;
+    *response.headers_mut() = opening.headers;
+    let proxy = Arc::clone(&ledger.proxy);
+    let tier = proxy.words.tier(place.tier);
+    let name = Arc::clone(&ledger.target(place.target).name);
+    mark(response.headers_mut(), &ledger, Some(place.target), Some(tier), course.degraded());
+    ledger.deliver(opening.status.as_u16(), tier, Some(name), course.degraded());
+    let after = inquiry.after.clone();
+    let tap = Tap::new(opening.body, ledger, opening.pieces, opening.bounds, opening.close_delimited, after);
+    *response.body_mut() = Body::Tap(Box::new(tap));
+    response
+}
+
+fn deliver(
+    mut ledger: Ledger,
+    answer: WholeAnswer,
+    tier: usize,
+    degraded: Option<(Reason, Option<Flag>)>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::whole(answer.body));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    let proxy = Arc::clone(&ledger.proxy);
+    let tier = proxy.words.tier(tier);
+    let name = Arc::clone(&ledger.target(answer.target).name);
+    mark(response.headers_mut(), &ledger, Some(answer.target), Some(tier), degraded);
+    if let Some(verdict) = answer.verdict {
+        let text = if verdict.flags.is_empty() { "ok".to_owned() } else { verdict.flags.to_string() };
+        if let Ok(value) = HeaderValue::from_str(&text)
+            && !verdict.partial
+        {
+            response.headers_mut().append(VERDICT, value);
+        }
+        ledger.show(*verdict);
+    }
+    ledger.deliver(answer.status.as_u16(), tier, Some(name), degraded);
+    ledger.close();
+    response
+}
+
+fn from_cache(mut ledger: Ledger, entry: Entry, course: &Course<'_>) -> Response<Body> {
+    let now = ledger.proxy.clock.now();
+    let degraded = course.left_because();
+    let mut response = Response::new(Body::whole(entry.body));
+    let headers = response.headers_mut();
+    if let Some(content_type) = entry.content_type {
+        headers.insert(header::CONTENT_TYPE, content_type);
+    }
+    headers.insert(header::AGE, HeaderValue::from(now.ms_since(entry.at) / 1_000));
+    let at = std::time::UNIX_EPOCH + Duration::from_millis(entry.at.as_millis());
+    if let Ok(value) = HeaderValue::from_str(&humantime::format_rfc3339_millis(at).to_string()) {
+        headers.insert(header::HeaderName::from_static("x-touchstone-cached-at"), value);
+    }
+    let tier = Arc::clone(&ledger.proxy.words.cache);
+    let target = ledger.live.targets.iter().position(|t| t.name == entry.target);
+    mark(headers, &ledger, target, Some(&tier), degraded);
+    ledger.show(crate::judge::Verdict { usage: entry.usage, ..Default::default() });
+    ledger.deliver(200, &tier, Some(entry.target), degraded);
+    ledger.close();
+    response
+}
+
+/// The best that is left: a whole answer though it is bad, the upstream's own error, or the daemon's.
+fn give_up(ledger: Ledger, left: Leftovers, why: GiveUp, course: &Course<'_>) -> Response<Body> {
+    let Leftovers { answer, failure, status } = left;
+    let usable = answer.as_ref().is_some_and(|a| a.status.is_success());
+    if let Some(answer) = answer
+        && (usable || (failure.is_none() && why != GiveUp::NoTokens))
+    {
+        let tier = answer.tier;
+        let degraded = match answer.fault {
+            Some(FaultKind::Quality(flag)) => Some((Reason::Quality, Some(flag))),
+            _ => course.degraded().filter(|_| tier > 0),
+        };
+        return deliver(ledger, answer, tier, degraded);
+    }
+    let reason = course.left_because();
+    match why {
+        GiveUp::Open { retry_after_ms } => {
+            let words = "no tier of the route can answer: its breakers are open and the cache has no answer";
+            refuse(ledger, &Refusal::new(ErrorCode::BreakerOpen, words).after(retry_after_ms), reason)
+        }
+        GiveUp::NoTokens => {
+            let words = "no retry token is left for a further try";
+            let refusal = Refusal::new(ErrorCode::RetryBudgetExhausted, words);
+            let refusal = match status.filter(|s| s.as_u16() >= 400) {
+                Some(status) => refusal.with_status(status),
+                None => refusal,
+            };
+            refuse(ledger, &refusal, Some((Reason::RetryBudget, None)))
+        }
+        GiveUp::Nothing => match failure {
+            Some((failure, class)) => refuse(ledger, &unanswered(&failure, class), reason),
+            None => {
+                let refusal = Refusal::new(ErrorCode::UpstreamUnreachable, "no target gave an answer");
+                refuse(ledger, &refusal, reason)
+            }
+        },
+    }
+}

@@ -1,0 +1,326 @@
+//! One inference call: read it, find its route, and let its mode decide how it is forwarded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::Proxy;
+use super::analysis::{Afterwork, Watch, read_ask};
+use super::body::Body;
+use super::ledger::{Ledger, Opening};
+use super::live::degraded_text;
+use super::refusal::Refusal;
+use super::request::{Unread, Wishes, model_in_path, path_with_model, read_body};
+use super::running::Running;
+use super::{enforce, shadow, splice};
+use crate::cache::Key;
+use crate::clock::Stopwatch;
+use crate::gate::ProbeSlot;
+use crate::judge::{self, Ask, Head};
+use crate::plan::{Asked, Board, Moment, route_for};
+use crate::sample::Admission;
+use crate::upstream::{Answer, Call, Failure, headers as travelling};
+use crate::verdict::{ErrorCode, FaultClass, Flag, Mode, Reason, Wire};
+use crate::wire;
+
+/// No longer `Retry-After` is believed, milliseconds.
+const RETRY_AFTER_CAP_MS: u64 = 3_600_000;
+/// A longer request is read on a thread of its own, bytes.
+const READ_INLINE: usize = 256 << 10;
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-touchstone-request-id");
+pub(super) const TARGET: HeaderName = HeaderName::from_static("x-touchstone-target");
+pub(super) const TIER: HeaderName = HeaderName::from_static("x-touchstone-tier");
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-touchstone-attempts");
+const BREAKER: HeaderName = HeaderName::from_static("x-touchstone-breaker");
+const DEGRADED: HeaderName = HeaderName::from_static("x-touchstone-degraded");
+pub(super) const VERDICT: HeaderName = HeaderName::from_static("x-touchstone-verdict");
+
+/// A call that can be made, more than once.
+pub(super) struct Inquiry {
+    pub(super) path: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) wishes: Wishes,
+    pub(super) cache_key: Option<Key>,
+    /// Where judging waits for the socket.
+    pub(super) after: Option<Afterwork>,
+}
+
+/// Answers one inference call. An error breaks the caller's connection, because the caller broke it first.
+pub(super) async fn answer(
+    proxy: &Arc<Proxy>,
+    after: &Afterwork,
+    wire: Wire,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, hyper::Error> {
+    let at = proxy.clock.now();
+    let live = proxy.live();
+    let (mut parts, incoming) = request.into_parts();
+    let wishes = Wishes::read(&parts.headers);
+    let body = match read_body(&parts.headers, incoming, live.max_request_bytes).await {
+        Ok(body) => body,
+        Err(Unread::Broken(error)) => return Err(error),
+        Err(Unread::TooLarge) => return Ok(too_large(live.max_request_bytes).response(Some(wire))),
+    };
+    let watch = Stopwatch::start();
+    let path = parts.uri.path_and_query().map_or("/", |p| p.as_str());
+    let mut ask = read(wire, &body).await;
+    let model = match model_in_path(wire, path) {
+        Some(span) => Some(&path[span]),
+        None => ask.as_ref().and_then(|ask| ask.model.as_deref()),
+    };
+    let found = match &wishes.route {
+        Some(name) => live.routes.iter().position(|r| **r.name() == **name),
+        None => route_for(&live.routes, parts.uri.path(), model),
+    };
+    let Some(route) = found else {
+        return Ok(unroutable(&wishes, parts.uri.path(), model).response(Some(wire)));
+    };
+    let extra = &live.extras[route];
+    let most = live.limits.with(&extra.limits).max_request_bytes();
+    if body.len() > most {
+        return Ok(too_large(most).response(Some(wire)));
+    }
+    let vocab =
+        live.routes[route].first_target().and_then(|m| live.targets[m.index].upstream.params().vocab_size());
+    if let (Some(vocab), Some(ask)) = (vocab, ask.as_mut().and_then(Arc::get_mut)) {
+        ask.vocab = Some(vocab);
+    }
+    let trace = travelling::ensure_trace(&mut parts.headers);
+    let who = if extra.forwards_auth { parts.headers.get(header::AUTHORIZATION) } else { None };
+    let stream = ask.as_ref().is_some_and(|ask| ask.stream);
+    let cacheable = live.routes[route].has_cache() && !wishes.no_cache;
+    let cache_key = cacheable
+        .then(|| {
+            let who = who.map_or(&b""[..], HeaderValue::as_bytes);
+            Key::of(live.routes[route].name(), parts.uri.path(), stream, who, &body)
+        })
+        .flatten();
+    let mode = extra.mode;
+    let opening = Opening {
+        route,
+        wire,
+        trace,
+        workflow: wishes.workflow.clone(),
+        ask,
+        at,
+        watch,
+        live: Arc::clone(&live),
+    };
+    let ledger = Ledger::open(Arc::clone(proxy), opening);
+    travelling::make_outgoing(&mut parts.headers);
+    let is_http1 = parts.version < http::Version::HTTP_2;
+    let inquiry = Inquiry {
+        path: path.to_owned(),
+        headers: parts.headers,
+        body,
+        wishes,
+        cache_key,
+        after: is_http1.then(|| after.clone()),
+    };
+    Ok(match mode {
+        Mode::Shadow => shadow::forward(ledger, inquiry).await,
+        Mode::Enforce => enforce::forward(ledger, inquiry).await,
+    })
+}
+
+async fn read(wire: Wire, body: &Bytes) -> Option<Arc<Ask>> {
+    if body.len() <= READ_INLINE {
+        return read_ask(wire, body);
+    }
+    let body = body.clone();
+    tokio::task::spawn_blocking(move || read_ask(wire, &body)).await.ok().flatten()
+}
+
+fn too_large(most: usize) -> Refusal {
+    Refusal::new(
+        ErrorCode::RequestTooLarge,
+        format!("the request body is longer than limits.max_request_bytes, {most}"),
+    )
+}
+
+fn unroutable(wishes: &Wishes, path: &str, model: Option<&str>) -> Refusal {
+    let words = match (&wishes.route, model) {
+        (Some(name), _) => format!("there is no route named `{name}`"),
+        (None, Some(model)) => format!("no route takes model `{model}` on {path}"),
+        (None, None) => format!("the request names no model, and more than one route could take {path}"),
+    };
+    Refusal::new(ErrorCode::BadRequest, words)
+}
+
+impl Inquiry {
+    /// What the plan needs to know of it.
+    pub(super) fn asked(&self, ledger: &Ledger) -> Asked {
+        Asked {
+            input_tokens: ledger.ask.as_ref().map_or(0, |ask| ask.input_tokens_estimate),
+            no_retry: self.wishes.no_retry,
+            no_fallback: self.wishes.no_fallback,
+        }
+    }
+
+    /// Milliseconds until the caller's deadline.
+    pub(super) fn left_ms(&self, ledger: &Ledger) -> Option<u64> {
+        self.wishes.deadline_ms.map(|deadline| deadline.saturating_sub(ledger.watch.elapsed_ms()))
+    }
+}
+
+/// Sends a try to its target and opens the judgement of what comes back.
+pub(super) async fn send(
+    ledger: &mut Ledger,
+    inquiry: &Inquiry,
+    (target, tier): (usize, usize),
+    generation: u64,
+    probe: Option<ProbeSlot>,
+    wait: Option<Duration>,
+) -> Result<Answer, Failure> {
+    let upstream = Arc::clone(&ledger.target(target).upstream);
+    let limits = upstream.limits().with(&ledger.extra().limits);
+    let (path, body) = match upstream.model() {
+        None => (None, inquiry.body.clone()),
+        Some(model) => match path_with_model(ledger.wire, &inquiry.path, model) {
+            Some(path) => (Some(path), inquiry.body.clone()),
+            None => (None, splice::with_model(&inquiry.body, model)),
+        },
+    };
+    let call = Call {
+        method: Method::POST,
+        path: path.as_deref().unwrap_or(&inquiry.path),
+        headers: inquiry.headers.clone(),
+        body,
+        wire: Some(ledger.wire),
+    };
+    ledger.begin(Running::new((target, tier), generation, probe, limits));
+    let before = ledger.watch.elapsed_us();
+    let sent = upstream.send(call, wait).await;
+    ledger.waited_us += ledger.watch.elapsed_us().saturating_sub(before);
+    let answer = sent?;
+    open_judgement(ledger, inquiry, &answer);
+    Ok(answer)
+}
+
+fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
+    let text = |name: &HeaderName| answer.headers.get(name).and_then(|v| v.to_str().ok());
+    let content_type = text(&header::CONTENT_TYPE);
+    let streaming = content_type.is_some_and(is_stream);
+    let after = if answer.status.is_success() {
+        None
+    } else {
+        let finer = HeaderName::from_static("retry-after-ms");
+        judge::retry_after(
+            text(&header::RETRY_AFTER),
+            text(&finer),
+            ledger.proxy.clock.now(),
+            RETRY_AFTER_CAP_MS,
+        )
+    };
+    let watch = match &ledger.ask {
+        Some(ask) if wire::is_known(ledger.wire) => {
+            let head = Head {
+                status: answer.status.as_u16(),
+                content_type: content_type.map(str::to_owned),
+                content_encoding: text(&header::CONTENT_ENCODING).map(str::to_owned),
+                content_length: text(&header::CONTENT_LENGTH).and_then(|v| v.parse().ok()),
+            };
+            Watch::new(Arc::clone(ask), head)
+        }
+        _ => Watch::blind(),
+    };
+    let plain = text(&header::CONTENT_ENCODING).is_none_or(|e| e.eq_ignore_ascii_case("identity"));
+    if let (Some(key), true, StatusCode::OK) = (inquiry.cache_key, plain && watch.sees(), answer.status) {
+        ledger.keep_for(key, answer.headers.get(header::CONTENT_TYPE).cloned());
+    }
+    ledger.head(answer.status.as_u16(), watch, streaming, after);
+}
+
+/// Whether a content type is read piece by piece.
+fn is_stream(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    ["text/event-stream", "application/x-ndjson", "application/stream+json"]
+        .iter()
+        .any(|stream| essence.eq_ignore_ascii_case(stream))
+}
+
+/// The present moment of a route, for its plan.
+pub(super) fn moment(ledger: &Ledger, turn: usize) -> Moment {
+    let now = ledger.proxy.clock.now();
+    Moment { now, roll: fastrand::f64(), turn, stale: ledger.live.gate.is_stale(now) }
+}
+
+/// The published states, as a plan reads them; holds the probe's place that was taken last.
+pub(super) struct GateBoard {
+    live: Arc<super::live::Live>,
+    taken: Option<ProbeSlot>,
+}
+
+impl GateBoard {
+    pub(super) fn new(ledger: &Ledger) -> Self {
+        Self { live: Arc::clone(&ledger.live), taken: None }
+    }
+
+    pub(super) fn take_slot(&mut self) -> Option<ProbeSlot> {
+        self.taken.take()
+    }
+}
+
+impl Board for GateBoard {
+    fn admission(&self, target: usize) -> Admission {
+        self.live.gate.read(&self.live.targets[target].name).admission.clone()
+    }
+
+    fn take_probe(&mut self, target: usize) -> bool {
+        self.taken = self.live.gate.try_probe(&self.live.targets[target].name);
+        self.taken.is_some()
+    }
+}
+
+/// Adds what the daemon has to say; never in place of what the upstream said.
+pub(super) fn mark(
+    headers: &mut HeaderMap,
+    ledger: &Ledger,
+    target: Option<usize>,
+    tier: Option<&str>,
+    degraded: Option<(Reason, Option<Flag>)>,
+) {
+    let value = |text: &str| HeaderValue::from_str(text).ok();
+    let mut add = |name: HeaderName, value: Option<HeaderValue>| {
+        if let Some(value) = value {
+            headers.append(name, value);
+        }
+    };
+    add(REQUEST_ID, value(&ledger.id));
+    add(TARGET, target.map(|i| ledger.target(i).header.clone()));
+    add(TIER, tier.and_then(value));
+    add(ATTEMPTS, Some(HeaderValue::from(ledger.tries())));
+    let state = ledger.live.gate.read(&ledger.extra().first_target).admission.state;
+    add(BREAKER, Some(HeaderValue::from_static(state.as_str())));
+    add(DEGRADED, degraded.and_then(|(reason, flag)| value(&degraded_text(reason, flag))));
+}
+
+/// The daemon's own word after the last try brought nothing.
+pub(super) fn unanswered(failure: &Failure, class: FaultClass) -> Refusal {
+    let code = if failure.kind.is_timeout() || class == FaultClass::Slow {
+        ErrorCode::UpstreamTimeout
+    } else {
+        ErrorCode::UpstreamUnreachable
+    };
+    Refusal::new(code, format!("the upstream gave no answer: {failure}"))
+}
+
+/// Sends a refusal to the caller and files the request.
+pub(super) fn refuse(
+    mut ledger: Ledger,
+    refusal: &Refusal,
+    degraded: Option<(Reason, Option<Flag>)>,
+) -> Response<Body> {
+    let mut response = refusal.response(Some(ledger.wire));
+    mark(response.headers_mut(), &ledger, None, None, None);
+    let none = Arc::clone(&ledger.proxy.words.none);
+    ledger.deliver(refusal.status.as_u16(), &none, None, degraded);
+    ledger.close();
+    response
+}

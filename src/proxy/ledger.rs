@@ -1,0 +1,491 @@
+//! The account of one request: its tries, what each showed, what the caller got. Filed once.
+//!
+//! Whatever happens to the future or body that holds it, it is filed: dropped unfinished, it says that the
+//! caller left (499). Facts go to the monitor without waiting.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Proxy;
+use super::analysis::{Job, Watch};
+use super::live::{Extra, Live, Target, degraded_text};
+use super::running::{Facts, Running, Seen};
+use crate::cache::{Entry, Key};
+use crate::clock::{Stopwatch, Timestamp};
+use crate::judge::{Ask, End, Progress, Verdict};
+use crate::monitor::Observed;
+use crate::plan::{FaultKind, Route};
+use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
+use crate::upstream::Failure;
+use crate::verdict::{FaultClass, Flag, FlagSet, Reason, Source, Wire};
+
+/// What the caller sees when it did not wait.
+const CLIENT_GONE: u16 = 499;
+
+/// One request's account; see the module.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) live: Arc<Live>,
+    pub(super) route: usize,
+    pub(super) wire: Wire,
+    pub(super) id: Arc<str>,
+    pub(super) trace: Arc<str>,
+    pub(super) workflow: Option<Arc<str>>,
+    pub(super) ask: Option<Arc<Ask>>,
+    pub(super) at: Timestamp,
+    pub(super) watch: Stopwatch,
+    /// Time spent waiting for upstreams and for their wishes, microseconds.
+    pub(super) waited_us: u64,
+    attempts: Vec<Attempt>,
+    cost_usd: Option<f64>,
+    current: Option<Running>,
+    keep: Option<Keep>,
+    last: Verdict,
+    partial: bool,
+    overhead_us: u64,
+    tier: Arc<str>,
+    target: Option<Arc<str>>,
+    degraded: Option<(Reason, Option<Flag>)>,
+    status: u16,
+    open: bool,
+}
+
+#[derive(Debug)]
+struct Keep {
+    key: Key,
+    most: usize,
+    bytes: usize,
+    pieces: Vec<Bytes>,
+    content_type: Option<http::HeaderValue>,
+}
+
+/// Who asks what, from where the request stands.
+pub(super) struct Opening {
+    pub(super) live: Arc<Live>,
+    pub(super) route: usize,
+    pub(super) wire: Wire,
+    pub(super) trace: [u8; 32],
+    pub(super) workflow: Option<Arc<str>>,
+    pub(super) ask: Option<Arc<Ask>>,
+    pub(super) at: Timestamp,
+    pub(super) watch: Stopwatch,
+}
+
+impl Ledger {
+    pub(super) fn open(proxy: Arc<Proxy>, opening: Opening) -> Self {
+        let none = Arc::clone(&proxy.words.none);
+        Self {
+            proxy,
+            live: opening.live,
+            route: opening.route,
+            wire: opening.wire,
+            id: new_id(),
+            trace: std::str::from_utf8(&opening.trace).unwrap_or_default().into(),
+            workflow: opening.workflow,
+            ask: opening.ask,
+            at: opening.at,
+            watch: opening.watch,
+            waited_us: 0,
+            attempts: Vec::new(),
+            cost_usd: None,
+            current: None,
+            keep: None,
+            last: Verdict::default(),
+            partial: false,
+            overhead_us: 0,
+            tier: none,
+            target: None,
+            degraded: None,
+            status: CLIENT_GONE,
+            open: true,
+        }
+    }
+
+    pub(super) fn route(&self) -> &Route {
+        &self.live.routes[self.route]
+    }
+
+    pub(super) fn extra(&self) -> &Extra {
+        &self.live.extras[self.route]
+    }
+
+    pub(super) fn target(&self, index: usize) -> &Target {
+        &self.live.targets[index]
+    }
+
+    pub(super) fn running(&self) -> Option<&Running> {
+        self.current.as_ref()
+    }
+
+    /// Tries so far, the one under way included.
+    pub(super) fn tries(&self) -> u32 {
+        self.attempts.len() as u32 + u32::from(self.current.is_some())
+    }
+
+    /// Begins a try.
+    pub(super) fn begin(&mut self, running: Running) {
+        self.keep = None;
+        self.current = Some(running);
+    }
+
+    /// The answer's head has come; from here on its bytes are watched.
+    pub(super) fn head(&mut self, status: u16, watch: Watch, streaming: bool, retry_after_ms: Option<u64>) {
+        if let Some(running) = &mut self.current {
+            running.head(status, watch, streaming, retry_after_ms);
+        }
+    }
+
+    /// Keeps a copy of the answer for the cache, in case it turns out sound.
+    pub(super) fn keep_for(&mut self, key: Key, content_type: Option<http::HeaderValue>) {
+        let most = self.live.cache.max_entry_bytes();
+        self.keep = Some(Keep { key, most, bytes: 0, pieces: Vec::new(), content_type });
+    }
+
+    /// The next bytes of the answer.
+    pub(super) fn saw(&mut self, piece: &Bytes) -> Progress {
+        if let Some(keep) = &mut self.keep {
+            keep.bytes += piece.len();
+            keep.pieces.push(piece.clone());
+            if keep.bytes > keep.most {
+                self.keep = None;
+            }
+        }
+        self.current.as_mut().map(|running| running.saw(piece)).unwrap_or_default()
+    }
+
+    /// Whether a stream has not shown its terminal sign, as far as anyone can tell.
+    pub(super) fn lacks_terminal(&self) -> bool {
+        self.current.as_ref().is_some_and(Running::lacks_terminal)
+    }
+
+    /// The try's time stops here, whenever it will be judged.
+    pub(super) fn stop_watch(&mut self) {
+        if let Some(running) = &mut self.current {
+            running.stop_watch();
+        }
+    }
+
+    /// Ends the try under way: judges it and reports it.
+    pub(super) fn end(&mut self, end: End) -> Ended {
+        let Some(running) = self.current.take() else { return Ended::default() };
+        let seen = running.finish(end);
+        self.report(seen, end)
+    }
+
+    /// Ends the try under way with a verdict that was reached elsewhere.
+    pub(super) fn end_judged(&mut self, seen: Seen, end: End) -> Ended {
+        self.report(seen, end)
+    }
+
+    /// Takes the try under way out, to be judged elsewhere.
+    pub(super) fn take_running(&mut self) -> Option<Running> {
+        self.current.take()
+    }
+
+    /// Ends the try under way, which brought no answer.
+    pub(super) fn lost(&mut self, failure: &Failure, class: FaultClass) -> Ended {
+        let Some(running) = self.current.take() else { return Ended::default() };
+        let seen = running.lost(failure, class);
+        self.report(seen, End::Broken)
+    }
+
+    /// What the caller is about to get.
+    pub(super) fn deliver(
+        &mut self,
+        status: u16,
+        tier: &Arc<str>,
+        target: Option<Arc<str>>,
+        degraded: Option<(Reason, Option<Flag>)>,
+    ) {
+        self.status = status;
+        self.tier = Arc::clone(tier);
+        self.target = target;
+        self.degraded = degraded;
+        self.overhead_us = self.watch.elapsed_us().saturating_sub(self.waited_us);
+    }
+
+    /// The delivered answer is not the last one tried.
+    pub(super) fn show(&mut self, verdict: Verdict) {
+        self.last = verdict;
+    }
+
+    /// Ends the last try and files everything.
+    pub(super) fn file(mut self, end: End) {
+        if end == End::ClientGone {
+            self.status = CLIENT_GONE;
+        }
+        self.partial |= end != End::Complete;
+        self.end(end);
+        self.close();
+    }
+
+    /// As [`Ledger::file`], on the threads for large answers; unjudged where they are busy.
+    pub(super) fn file_on_pool(self, end: End) {
+        let pool = self.proxy.pool.clone();
+        let boxed = Arc::new(std::sync::Mutex::new(Some(self)));
+        let twin = Arc::clone(&boxed);
+        let take = |cell: &std::sync::Mutex<Option<Self>>| {
+            cell.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        };
+        let job: Job = Box::new(move || {
+            if let Some(ledger) = take(&twin) {
+                ledger.file(end);
+            }
+        });
+        if pool.offer(job).is_err()
+            && let Some(mut ledger) = take(&boxed)
+        {
+            if let Some(running) = &mut ledger.current {
+                running.give_up_judging();
+            }
+            ledger.file(end);
+        }
+    }
+
+    /// Files the request. Every further call does nothing.
+    pub(super) fn close(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let now = self.proxy.clock.now();
+        let ms = self.watch.elapsed_ms();
+        let route = Arc::clone(self.route().name());
+        let first_target = Arc::clone(&self.extra().first_target);
+        tracing::debug!(
+            id = &*self.id,
+            route = &*route,
+            target = self.target.as_deref(),
+            tier = &*self.tier,
+            status = self.status,
+            attempts = self.attempts.len(),
+            ms,
+            "request ended"
+        );
+        if self.status == CLIENT_GONE {
+            tracing::info!(id = &*self.id, route = &*route, status = CLIENT_GONE, ms, "caller left");
+        }
+        self.proxy.monitor.done(Done {
+            at: now,
+            route: Arc::clone(&route),
+            target: self.target.clone().unwrap_or_else(|| Arc::clone(&self.proxy.words.empty)),
+            tier: Arc::clone(&self.tier),
+            client_status: self.status,
+            reason: self.degraded.map(|(reason, _)| reason),
+            first_target,
+            ms,
+            overhead_us: self.overhead_us,
+            attempts: self.attempts.len() as u32,
+        });
+        let last = std::mem::take(&mut self.last);
+        self.proxy.monitor.observe(Observed::Exchange(Box::new(Exchange {
+            id: Arc::clone(&self.id),
+            at: self.at,
+            trace_id: Arc::clone(&self.trace),
+            workflow: self.workflow.clone(),
+            route,
+            wire: self.wire,
+            attempts: std::mem::take(&mut self.attempts),
+            flags: last.flags,
+            signals: last.signals,
+            usage: last.usage,
+            cost_usd: self.cost_usd,
+            client_status: self.status,
+            partial: self.partial || last.partial,
+            tier: self.tier.to_string(),
+            target: self.target.clone(),
+            degraded: self.degraded.map(|(reason, flag)| degraded_text(reason, flag)),
+            ms,
+        })));
+    }
+
+    fn report(&mut self, seen: Seen, end: End) -> Ended {
+        let Seen { running, verdict, class, total_ms } = seen;
+        let now = self.proxy.clock.now();
+        let target = &self.live.targets[running.target];
+        let timing = Timing {
+            total_ms,
+            headers_ms: running.headers_ms,
+            ttft_ms: verdict.ttft_ms,
+            tokens_per_second: verdict.tokens_per_second,
+        };
+        let request_hash = self.ask.as_ref().map_or(0, |ask| ask.request_hash);
+        if let Some(price) = target.upstream.params().price() {
+            *self.cost_usd.get_or_insert(0.0) += price.cost_usd(&verdict.usage);
+        }
+        let gone = end == End::ClientGone;
+        self.attempts.push(Attempt {
+            target: Arc::clone(&target.name),
+            tier: running.tier as u32,
+            status: running.status,
+            ms: total_ms,
+            ttft_ms: verdict.ttft_ms,
+            outcome: match class {
+                _ if gone => AttemptOutcome::ClientGone,
+                None | Some(FaultClass::Info | FaultClass::QualitySoft) => AttemptOutcome::Ok,
+                Some(_) => AttemptOutcome::Failed,
+            },
+            class,
+            flags: verdict.flags,
+        });
+        self.keep_if_sound(&running, &verdict, class, end, now);
+        let target = &self.live.targets[running.target];
+        self.proxy.monitor.outcome(Outcome {
+            at: now,
+            route: Arc::clone(self.route().name()),
+            target: Arc::clone(&target.name),
+            generation: running.generation,
+            source: Source::Live,
+            class,
+            flags: verdict.flags,
+            request_hash,
+            status: running.status,
+            timing,
+            streaming: running.streaming,
+            retry_after_ms: running.retry_after_ms.or(verdict.retry_after_ms),
+            usage: verdict.usage,
+        });
+        self.proxy.monitor.observe(Observed::Sample(Box::new(Sample {
+            at: now,
+            request_id: Arc::clone(&self.id),
+            route: Arc::clone(self.route().name()),
+            target: Arc::clone(&self.live.targets[running.target].name),
+            source: Source::Live,
+            wire: self.wire,
+            status: running.status,
+            class,
+            flags: verdict.flags,
+            signals: verdict.signals.clone(),
+            usage: verdict.usage,
+            timing,
+            request_hash,
+            prompt_id: None,
+            check: None,
+            first_position: verdict.first_position.clone(),
+            prompt_text: self.ask.as_ref().map(|a| a.prompt_text.clone()).filter(|t| !t.is_empty()),
+            answer_text: Some(verdict.text.clone()).filter(|t| !t.is_empty()),
+            partial: verdict.partial,
+            generation: running.generation,
+        })));
+        let fault = fault_of(running.status, &verdict);
+        self.last = verdict.clone();
+        Ended { verdict, class, fault, retry_after_ms: running.retry_after_ms }
+    }
+
+    fn keep_if_sound(
+        &mut self,
+        running: &Facts,
+        verdict: &Verdict,
+        class: Option<FaultClass>,
+        end: End,
+        now: Timestamp,
+    ) {
+        let Some(keep) = self.keep.take() else { return };
+        let sound =
+            class.is_none() && !verdict.partial && running.status == Some(200) && end == End::Complete;
+        if !sound || !is_worth_repeating(verdict) {
+            return;
+        }
+        let entry = Entry {
+            body: join(keep.pieces, keep.bytes),
+            content_type: keep.content_type,
+            target: Arc::clone(&self.target(running.target).name),
+            at: now,
+            usage: verdict.usage,
+        };
+        self.proxy.cache.keep(keep.key, entry);
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if self.open {
+            self.status = CLIENT_GONE;
+            self.partial = true;
+            self.end(End::ClientGone);
+            self.close();
+        }
+    }
+}
+
+/// How a try ended.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    pub(super) verdict: Verdict,
+    pub(super) class: Option<FaultClass>,
+    /// What another try could mend.
+    pub(super) fault: Option<FaultKind>,
+    pub(super) retry_after_ms: Option<u64>,
+}
+
+/// What another try could mend in an answer that came whole; `None` for one to be delivered.
+fn fault_of(status: Option<u16>, verdict: &Verdict) -> Option<FaultKind> {
+    let status = status?;
+    let error = verdict.error.as_deref().unwrap_or_default();
+    let failed = status >= 400 || verdict.class == Some(FaultClass::Upstream);
+    if failed && is_context_error(error) {
+        return Some(FaultKind::ContextLength);
+    }
+    let filtered = verdict.flags.contains(Flag::ContentFiltered);
+    if filtered && failed {
+        return Some(FaultKind::ContentFilter);
+    }
+    if let Some(kind) = FaultKind::of_status(status) {
+        return Some(kind);
+    }
+    if status >= 300 {
+        return None;
+    }
+    match verdict.class? {
+        FaultClass::Backpressure => Some(FaultKind::Backpressure),
+        FaultClass::Upstream if is_cut(verdict.flags) => Some(FaultKind::Cut),
+        FaultClass::Upstream => Some(FaultKind::Broken),
+        FaultClass::QualityHard if !filtered && !verdict.flags.contains(Flag::Refusal) => {
+            verdict.flags.first_of(FaultClass::QualityHard).map(FaultKind::Quality)
+        }
+        _ => None,
+    }
+}
+
+fn is_cut(flags: FlagSet) -> bool {
+    [Flag::StreamErrorEvent, Flag::StreamIncomplete, Flag::BodyTruncated, Flag::Stall]
+        .into_iter()
+        .any(|flag| flags.contains(flag))
+}
+
+/// The words that servers use for a prompt longer than the context.
+fn is_context_error(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    [
+        "context_length",
+        "context length",
+        "context size",
+        "context window",
+        "maximum context",
+        "prompt is too long",
+    ]
+    .iter()
+    .any(|words| error.contains(words))
+}
+
+/// Whether an answer may be said again from memory.
+fn is_worth_repeating(verdict: &Verdict) -> bool {
+    let cut = [Flag::Truncated, Flag::ContentFiltered, Flag::FinishReasonMissing, Flag::UnparseableEvent];
+    let only_info = verdict.flags.iter().all(|flag| flag.class() == FaultClass::Info && !cut.contains(&flag));
+    only_info && verdict.tool_calls.is_empty() && !verdict.text.is_empty()
+}
+
+fn join(mut pieces: Vec<Bytes>, bytes: usize) -> Bytes {
+    if pieces.len() == 1 {
+        return pieces.remove(0);
+    }
+    let mut whole = Vec::with_capacity(bytes);
+    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+    whole.into()
+}
+
+/// A fresh id of 16 hexadecimal digits.
+fn new_id() -> Arc<str> {
+    format!("{:016x}", fastrand::u64(..)).into()
+}

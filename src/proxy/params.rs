@@ -1,0 +1,213 @@
+//! `[proxy]` and `[hold]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
+
+use crate::units::{ByteSize, Ms};
+
+/// Loopback: opening it to others is a decision.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+/// Longer than `limits.first_text`, so that the limit decides.
+const HOLD_MAX: Ms = Ms::from_secs(12);
+/// An opening without a word that is larger is odd enough to let it pass.
+const HOLD_MAX_BYTES: ByteSize = ByteSize::kib(256);
+/// The largest JSON answer that is held whole.
+const HOLD_JSON_BYTES: ByteSize = ByteSize::mib(8);
+
+/// `[proxy]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawProxy", into = "RawProxy")]
+pub struct ProxyParams {
+    raw: RawProxy,
+    patterns: Vec<WildMatch>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RawProxy {
+    listen: SocketAddr,
+    passthrough: Vec<String>,
+    cors: Vec<String>,
+}
+
+impl Default for RawProxy {
+    fn default() -> Self {
+        Self { listen: LISTEN, passthrough: Vec::new(), cors: Vec::new() }
+    }
+}
+
+impl Default for ProxyParams {
+    fn default() -> Self {
+        Self { raw: RawProxy::default(), patterns: Vec::new() }
+    }
+}
+
+/// Why `[proxy]` or `[hold]` cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamsError {
+    /// A pattern that matches nothing.
+    #[error("passthrough[{0}]: must be a path such as \"/v1/audio/*\", or \"*\"")]
+    Passthrough(usize),
+    /// Not an origin.
+    #[error("cors[{0}]: must be an origin such as \"https://chat.example\", or \"*\"")]
+    Cors(usize),
+    /// A form of holding that is not built.
+    #[error("until: `{0}` is not known; write \"first_content\"")]
+    Until(String),
+    /// Nothing can be held.
+    #[error("{0}: must be more than nothing")]
+    Zero(&'static str),
+}
+
+impl TryFrom<RawProxy> for ProxyParams {
+    type Error = ParamsError;
+
+    fn try_from(raw: RawProxy) -> Result<Self, ParamsError> {
+        if let Some(i) = raw.passthrough.iter().position(|p| !p.starts_with('/') && !p.starts_with('*')) {
+            return Err(ParamsError::Passthrough(i));
+        }
+        let origin = |o: &String| {
+            o == "*" || ((o.starts_with("http://") || o.starts_with("https://")) && o.is_ascii())
+        };
+        if let Some(i) = raw.cors.iter().position(|o| !origin(o)) {
+            return Err(ParamsError::Cors(i));
+        }
+        let patterns = raw.passthrough.iter().map(|p| WildMatch::new(p)).collect();
+        Ok(Self { raw, patterns })
+    }
+}
+
+impl From<ProxyParams> for RawProxy {
+    fn from(params: ProxyParams) -> Self {
+        params.raw
+    }
+}
+
+impl ProxyParams {
+    /// Where callers connect.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.raw.listen
+    }
+
+    /// These parameters with another address to listen on.
+    #[must_use]
+    pub fn with_listen(mut self, listen: SocketAddr) -> Self {
+        self.raw.listen = listen;
+        self
+    }
+
+    /// Whether any method on this unscored path may pass.
+    #[must_use]
+    pub fn passes(&self, path: &str) -> bool {
+        self.patterns.iter().any(|p| p.matches(path))
+    }
+
+    /// Origins that browsers may call from; empty leaves CORS to the upstream.
+    #[must_use]
+    pub fn cors(&self) -> &[String] {
+        &self.raw.cors
+    }
+}
+
+/// `[hold]`: how much of an answer is kept back before it is committed to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RawHold", into = "RawHold")]
+pub struct HoldParams(RawHold);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RawHold {
+    until: String,
+    max_ms: u64,
+    max_bytes: ByteSize,
+    max_json_bytes: ByteSize,
+}
+
+impl Default for RawHold {
+    fn default() -> Self {
+        Self {
+            until: "first_content".to_owned(),
+            max_ms: HOLD_MAX.as_millis(),
+            max_bytes: HOLD_MAX_BYTES,
+            max_json_bytes: HOLD_JSON_BYTES,
+        }
+    }
+}
+
+impl Default for HoldParams {
+    fn default() -> Self {
+        Self(RawHold::default())
+    }
+}
+
+impl TryFrom<RawHold> for HoldParams {
+    type Error = ParamsError;
+
+    fn try_from(raw: RawHold) -> Result<Self, ParamsError> {
+        if raw.until != "first_content" {
+            return Err(ParamsError::Until(raw.until));
+        }
+        if raw.max_ms == 0 {
+            return Err(ParamsError::Zero("max_ms"));
+        }
+        if raw.max_bytes.as_u64() == 0 {
+            return Err(ParamsError::Zero("max_bytes"));
+        }
+        Ok(Self(raw))
+    }
+}
+
+impl From<HoldParams> for RawHold {
+    fn from(params: HoldParams) -> Self {
+        params.0
+    }
+}
+
+impl HoldParams {
+    /// Longest time an opening is held, milliseconds.
+    #[must_use]
+    pub fn max_ms(&self) -> u64 {
+        self.0.max_ms
+    }
+
+    /// Largest opening of a stream that is held, bytes.
+    #[must_use]
+    pub fn max_bytes(&self) -> usize {
+        self.0.max_bytes.as_usize()
+    }
+
+    /// Largest JSON answer that is held whole, bytes.
+    #[must_use]
+    pub fn max_json_bytes(&self) -> usize {
+        self.0.max_json_bytes.as_usize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_unsafe_passes_by_default_and_patterns_open_paths() {
+        assert!(!ProxyParams::default().passes("/api/pull"));
+        let params: ProxyParams = toml::from_str("passthrough = [\"/v1/audio/*\"]").expect("reads");
+        assert!(params.passes("/v1/audio/transcriptions"));
+        assert!(!params.passes("/api/delete"));
+        let all: ProxyParams = toml::from_str("passthrough = [\"*\"]").expect("reads");
+        assert!(all.passes("/api/delete"));
+    }
+
+    #[test]
+    fn faults_name_their_key() {
+        let fault = |text: &str| toml::from_str::<ProxyParams>(text).expect_err(text).message().to_owned();
+        assert!(fault("passthrough = [\"v1\"]").starts_with("passthrough[0]:"));
+        assert!(fault("cors = [\"*\", \"chat.example\"]").starts_with("cors[1]:"));
+        assert!(toml::from_str::<HoldParams>("until = \"end\"").is_err());
+        assert!(toml::from_str::<HoldParams>("max_ms = 0").is_err());
+        let hold: HoldParams = toml::from_str("max_ms = 15000").expect("reads");
+        assert_eq!(hold.max_ms(), 15_000);
+    }
+}

@@ -1,0 +1,276 @@
+//! One try under way: its clock, its judge, and which limits it has passed.
+//!
+//! In shadow mode a limit that runs out is noted and nothing else; in enforce mode the holder of the
+//! body acts on it. Either way the try counts as slow.
+
+use bytes::Bytes;
+
+use super::analysis::Watch;
+use crate::clock::Stopwatch;
+use crate::gate::ProbeSlot;
+use crate::judge::{End, Limit, Progress, Verdict};
+use crate::plan::FaultKind;
+use crate::upstream::{Failure, FailureKind, Limits};
+use crate::verdict::{FaultClass, Flag};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) target: usize,
+    pub(super) tier: usize,
+    pub(super) generation: u64,
+    pub(super) status: Option<u16>,
+    pub(super) headers_ms: Option<u64>,
+    pub(super) streaming: bool,
+    pub(super) retry_after_ms: Option<u64>,
+    limits: Limits,
+    watch: Stopwatch,
+    stopped_ms: Option<u64>,
+    judge: Watch,
+    late: Option<Limit>,
+    has_text: bool,
+    terminal: bool,
+    last_progress_ms: u64,
+    seen_bytes: u64,
+    /// Given back when the try ends.
+    _probe: Option<ProbeSlot>,
+}
+
+/// A try that has ended and been judged.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) running: Facts,
+    pub(super) verdict: Verdict,
+    pub(super) class: Option<FaultClass>,
+    pub(super) total_ms: u64,
+}
+
+/// What remains of a try after its judgement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) target: usize,
+    pub(super) tier: usize,
+    pub(super) generation: u64,
+    pub(super) status: Option<u16>,
+    pub(super) headers_ms: Option<u64>,
+    pub(super) streaming: bool,
+    pub(super) retry_after_ms: Option<u64>,
+}
+
+impl Running {
+    pub(super) fn new(
+        (target, tier): (usize, usize),
+        generation: u64,
+        probe: Option<ProbeSlot>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            target,
+            tier,
+            generation,
+            status: None,
+            headers_ms: None,
+            streaming: false,
+            retry_after_ms: None,
+            limits,
+            watch: Stopwatch::start(),
+            stopped_ms: None,
+            judge: Watch::blind(),
+            late: None,
+            has_text: false,
+            terminal: false,
+            last_progress_ms: 0,
+            seen_bytes: 0,
+            _probe: probe,
+        }
+    }
+
+    pub(super) fn elapsed_ms(&self) -> u64 {
+        self.stopped_ms.unwrap_or_else(|| self.watch.elapsed_ms())
+    }
+
+    pub(super) fn has_text(&self) -> bool {
+        self.has_text
+    }
+
+    pub(super) fn last_progress_ms(&self) -> u64 {
+        self.last_progress_ms
+    }
+
+    pub(super) fn seen_bytes(&self) -> u64 {
+        self.seen_bytes
+    }
+
+    pub(super) fn is_streaming(&self) -> bool {
+        self.streaming
+    }
+
+    pub(super) fn lacks_terminal(&self) -> bool {
+        self.streaming && self.judge.sees() && !self.terminal && self.status.is_some_and(|s| s < 300)
+    }
+
+    pub(super) fn stop_watch(&mut self) {
+        self.stopped_ms = Some(self.watch.elapsed_ms());
+    }
+
+    pub(super) fn give_up_judging(&mut self) {
+        self.judge.give_up();
+    }
+
+    pub(super) fn head(&mut self, status: u16, judge: Watch, streaming: bool, retry_after_ms: Option<u64>) {
+        let now = self.watch.elapsed_ms();
+        self.status = Some(status);
+        self.judge = judge;
+        self.streaming = streaming;
+        self.retry_after_ms = retry_after_ms;
+        self.headers_ms = Some(now);
+        self.last_progress_ms = now;
+        if streaming && u128::from(now) > self.limits.headers().as_millis() {
+            self.late.get_or_insert(Limit::Headers);
+        }
+    }
+
+    pub(super) fn saw(&mut self, piece: &Bytes) -> Progress {
+        let now = self.watch.elapsed_ms();
+        self.seen_bytes += piece.len() as u64;
+        let progress = self.judge.push(now, piece);
+        if self.streaming {
+            self.note_limits(now, progress);
+        }
+        self.has_text |= progress.has_content;
+        self.terminal |= progress.terminal;
+        if progress.progressed || progress.terminal {
+            self.last_progress_ms = now;
+        }
+        progress
+    }
+
+    fn note_limits(&mut self, now: u64, progress: Progress) {
+        let headers = self.headers_ms.unwrap_or(0);
+        let past = |since: u64, limit: std::time::Duration| {
+            u128::from(now.saturating_sub(since)) > limit.as_millis()
+        };
+        if !self.has_text && progress.has_content && past(headers, self.limits.first_text()) {
+            self.late.get_or_insert(Limit::FirstText);
+        }
+        if self.has_text && progress.progressed && past(self.last_progress_ms, self.limits.stream_idle()) {
+            self.late.get_or_insert(Limit::StreamIdle);
+        }
+    }
+
+    /// Judges what came.
+    pub(super) fn finish(mut self, end: End) -> Seen {
+        let total_ms = self.elapsed_ms();
+        self.note_silence(total_ms, end);
+        let facts = self.facts();
+        let blind = !self.judge.sees();
+        let mut verdict = self.judge.finish(total_ms, end);
+        if matches!(self.late, Some(Limit::FirstText | Limit::StreamIdle)) {
+            verdict.flags.insert(Flag::Stall);
+        }
+        let floor = self.limits.min_tokens_per_second();
+        let crawls = floor > 0.0 && verdict.tokens_per_second.is_some_and(|rate| rate < floor);
+        let late = self.late.is_some() || crawls;
+        if blind && end == End::Broken {
+            verdict.flags.insert(if self.streaming { Flag::StreamIncomplete } else { Flag::BodyTruncated });
+        }
+        let class = class_of(self.status, &verdict, end, late);
+        Seen { running: facts, verdict, class, total_ms }
+    }
+
+    /// A limit that ran out while nothing came at all.
+    fn note_silence(&mut self, now: u64, end: End) {
+        let past = |since: u64, limit: std::time::Duration| {
+            u128::from(now.saturating_sub(since)) > limit.as_millis()
+        };
+        if past(0, self.limits.total()) {
+            self.late.get_or_insert(Limit::Total);
+        }
+        if !matches!(end, End::ClientGone | End::Broken) {
+            return;
+        }
+        match self.headers_ms {
+            None if past(0, self.limits.headers()) => self.late.get_or_insert(Limit::Headers),
+            Some(at) if self.streaming && !self.has_text && past(at, self.limits.first_text()) => {
+                self.late.get_or_insert(Limit::FirstText)
+            }
+            Some(_)
+                if self.streaming
+                    && self.has_text
+                    && past(self.last_progress_ms, self.limits.stream_idle()) =>
+            {
+                self.late.get_or_insert(Limit::StreamIdle)
+            }
+            _ => return,
+        };
+    }
+
+    /// There was no answer to judge.
+    pub(super) fn lost(self, failure: &Failure, class: FaultClass) -> Seen {
+        let total_ms = self.elapsed_ms();
+        let mut verdict = Verdict { error: Some(failure.message.clone()), ..Verdict::default() };
+        if failure.kind == FailureKind::HeadersTimeout {
+            verdict.flags.insert(Flag::Stall);
+        }
+        Seen { running: self.facts(), verdict, class: Some(class), total_ms }
+    }
+
+    /// The same try without its judge, for when that cannot be waited for.
+    pub(super) fn unjudged(&self) -> Self {
+        Self { judge: Watch::given_up(), _probe: None, ..*self }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            target: self.target,
+            tier: self.tier,
+            generation: self.generation,
+            status: self.status,
+            headers_ms: self.headers_ms,
+            streaming: self.streaming,
+            retry_after_ms: self.retry_after_ms,
+        }
+    }
+}
+
+/// Whose fault the try was. A caller that left is no fault of the target, unless a limit had run out before.
+fn class_of(status: Option<u16>, verdict: &Verdict, end: End, late: bool) -> Option<FaultClass> {
+    if end == End::ClientGone {
+        return Some(if late { FaultClass::Slow } else { FaultClass::Client });
+    }
+    let by_status = || status.and_then(FaultKind::of_status).map(FaultKind::class);
+    let by_end = || match end {
+        End::Broken => Some(FaultClass::Upstream),
+        End::TimedOut(_) => Some(FaultClass::Slow),
+        End::Complete | End::ClientGone => None,
+    };
+    let class = verdict.class.or_else(by_status).or_else(by_end);
+    match class {
+        None | Some(FaultClass::Info | FaultClass::QualitySoft) if late => Some(FaultClass::Slow),
+        Some(FaultClass::Info) => None,
+        class => class,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_leaves_is_no_fault_unless_it_waited_past_a_limit() {
+        let verdict = Verdict::default();
+        assert_eq!(class_of(None, &verdict, End::ClientGone, false), Some(FaultClass::Client));
+        assert_eq!(class_of(None, &verdict, End::ClientGone, true), Some(FaultClass::Slow));
+    }
+
+    #[test]
+    fn without_a_verdict_the_status_and_the_end_decide() {
+        let verdict = Verdict::default();
+        assert_eq!(class_of(Some(200), &verdict, End::Complete, false), None);
+        assert_eq!(class_of(Some(500), &verdict, End::Complete, false), Some(FaultClass::Upstream));
+        assert_eq!(class_of(Some(429), &verdict, End::Complete, false), Some(FaultClass::Backpressure));
+        assert_eq!(class_of(Some(404), &verdict, End::Complete, false), Some(FaultClass::Client));
+        assert_eq!(class_of(Some(200), &verdict, End::Broken, false), Some(FaultClass::Upstream));
+        assert_eq!(class_of(Some(200), &verdict, End::Complete, true), Some(FaultClass::Slow));
+    }
+}

@@ -1,0 +1,155 @@
+//! An upstream's answer on its way to the caller, observed as it passes.
+//!
+//! Each piece goes on as it came; the judge reads it in passing. How the body ends is told to the caller as
+//! it happened: an orderly end is one, and whatever broke off breaks the caller's connection too. A body that
+//! is dropped before its end means that the caller left.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Frame;
+use tokio::time::Sleep;
+
+use super::analysis::{Afterwork, INLINE_BYTES};
+use super::body::Broken;
+use super::ledger::Ledger;
+use crate::judge::{End, Limit};
+use crate::upstream::AnswerBody;
+
+/// When a body on its way is given up, milliseconds from the start of its try.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    /// Whole duration.
+    pub(super) total: Option<u64>,
+    /// Until the first text of a stream.
+    pub(super) first_text: Option<u64>,
+    /// Between two pieces of progress of a stream.
+    pub(super) idle: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Tap {
+    upstream: AnswerBody,
+    /// Gone once the end has been seen.
+    ledger: Option<Ledger>,
+    /// Read while the opening was held, and judged then.
+    held: VecDeque<Bytes>,
+    bounds: Bounds,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whether only the end of the connection ends the body.
+    close_delimited: bool,
+    /// Where judging waits for the socket; `None` for HTTP/2, whose streams have tasks of their own.
+    after: Option<Afterwork>,
+}
+
+impl Tap {
+    pub(super) fn new(
+        upstream: AnswerBody,
+        ledger: Ledger,
+        held: VecDeque<Bytes>,
+        bounds: Bounds,
+        close_delimited: bool,
+        after: Option<Afterwork>,
+    ) -> Self {
+        Self { upstream, ledger: Some(ledger), held, bounds, timer: None, close_delimited, after }
+    }
+
+    pub(super) fn is_end(&self) -> bool {
+        self.held.is_empty() && (self.ledger.is_none() || self.upstream.is_end())
+    }
+
+    pub(super) fn exact_len(&self) -> Option<u64> {
+        let held: usize = self.held.iter().map(Bytes::len).sum();
+        self.upstream.exact_len().map(|rest| rest + held as u64)
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if let Some(piece) = self.held.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if self.ledger.is_none() {
+            return Poll::Ready(None);
+        }
+        match self.upstream.poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(ledger), Some(data)) = (&mut self.ledger, frame.data_ref()) {
+                    ledger.saw(data);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(failure))) => {
+                self.finish(End::Broken);
+                Poll::Ready(Some(Err(Broken::Upstream(failure))))
+            }
+            Poll::Ready(None) => {
+                let cut = self.close_delimited && self.ledger.as_ref().is_some_and(Ledger::lacks_terminal);
+                self.finish(if cut { End::Broken } else { End::Complete });
+                Poll::Ready(if cut { Some(Err(Broken::NoTerminal)) } else { None })
+            }
+            Poll::Pending => {
+                let limit = ready!(self.poll_limit(cx));
+                self.finish(End::TimedOut(limit));
+                Poll::Ready(Some(Err(Broken::TimedOut)))
+            }
+        }
+    }
+
+    /// Ready when a limit has run out. One timer is kept, and only looked at again when it fires, because
+    /// limits only ever move further away.
+    fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
+        loop {
+            let Some((limit, left)) = self.nearest() else { return Poll::Pending };
+            if left == 0 {
+                return Poll::Ready(limit);
+            }
+            let timer =
+                self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::from_millis(left))));
+            ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+        }
+    }
+
+    fn nearest(&self) -> Option<(Limit, u64)> {
+        let running = self.ledger.as_ref()?.running()?;
+        let now = running.elapsed_ms();
+        let left = |due: Option<u64>| due.map(|at| at.saturating_sub(now));
+        let first = if running.has_text() { None } else { left(self.bounds.first_text) };
+        let idle = self.bounds.idle.map(|ms| running.last_progress_ms() + ms);
+        let idle = if running.has_text() { left(idle) } else { None };
+        [(Limit::Total, left(self.bounds.total)), (Limit::FirstText, first), (Limit::StreamIdle, idle)]
+            .into_iter()
+            .filter_map(|(limit, left)| Some((limit, left?)))
+            .min_by_key(|(_, left)| *left)
+    }
+
+    /// Files the answer, once the socket has been served.
+    fn finish(&mut self, end: End) {
+        let Some(mut ledger) = self.ledger.take() else { return };
+        ledger.stop_watch();
+        let large =
+            ledger.running().is_some_and(|r| r.seen_bytes() > INLINE_BYTES as u64 && !r.is_streaming());
+        if large {
+            ledger.file_on_pool(end);
+            return;
+        }
+        match &self.after {
+            Some(after) => after.defer(Box::new(move || ledger.file(end))),
+            None => match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(async move { ledger.file(end) })),
+                Err(_) => ledger.file(end), // the process ends
+            },
+        }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        // A body of declared length is dropped without a last look once all of it has been taken.
+        let complete = self.held.is_empty() && self.upstream.is_end();
+        self.finish(if complete { End::Complete } else { End::ClientGone });
+    }
+}
