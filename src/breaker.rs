@@ -60,7 +60,8 @@ pub struct Breaker {
     due: Option<Timestamp>,
     openings: u32,
     quality: bool,
-    golden: bool,
+    canaries: bool,
+    burst: bool,
     ramp: usize,
     ramp_since: Timestamp,
     ramp_clean: bool,
@@ -86,7 +87,8 @@ impl Breaker {
             due: None,
             openings: 0,
             quality: false,
-            golden: false,
+            canaries: false,
+            burst: false,
             ramp: Params::RAMP_TOP,
             ramp_since: Timestamp::ZERO,
             ramp_clean: false,
@@ -141,9 +143,10 @@ impl Breaker {
         }
     }
 
-    /// Tells whether golden prompts can be asked; without them callers' requests are the probes.
-    pub const fn set_golden(&mut self, golden: bool) {
-        self.golden = golden;
+    /// Tells which golden prompts can be asked. Without canaries callers' requests are the probes;
+    /// without a burst (no prompts, or no baseline to compare with) probes decide after a quality trip.
+    pub const fn set_golden(&mut self, canaries: bool, burst: bool) {
+        (self.canaries, self.burst) = (canaries, burst);
     }
 
     /// Takes new values (a reload); state and counts stay.
@@ -294,10 +297,12 @@ impl Breaker {
                 self.due = Some(now.plus_ms(open_ms));
             }
             BreakerState::HalfOpen => {
-                let kind = match (self.golden, self.quality) {
-                    (true, true) => TrialKind::Burst,
-                    (true, false) => TrialKind::Probes,
-                    (false, _) => TrialKind::Live,
+                let kind = if self.quality && self.burst {
+                    TrialKind::Burst
+                } else if self.canaries {
+                    TrialKind::Probes
+                } else {
+                    TrialKind::Live
                 };
                 self.trial = Trial::new(kind);
             }

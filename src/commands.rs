@@ -1,3 +1,6 @@
 //! One file a command.
 
+pub mod check;
+pub mod config;
 pub mod embed;
+pub mod serve;

@@ -53,6 +53,8 @@ sections! {
     limits: Limits;
     /// `[retry]`: further tries and their budget.
     retry: crate::retry::Params;
+    /// `[embed]`: the sentence embedder.
+    embed: crate::embed::Params;
     /// `[store]`: the database.
     store: crate::store::Params;
     /// `[metrics]`: the Prometheus text.
@@ -188,6 +190,24 @@ impl Config {
         };
         let found = check::faults(&config);
         if found.is_empty() { Ok(config) } else { Err(found) }
+    }
+
+    /// Moves the listeners, as `--listen` and `--admin` do.
+    ///
+    /// # Errors
+    /// An admin address that others can reach, without a token.
+    pub fn listen_at(
+        &mut self,
+        _proxy: Option<std::net::SocketAddr>,
+        admin: Option<std::net::SocketAddr>,
+    ) -> Result<(), ConfigError> {
+        if let Some(admin) = admin {
+            self.sections.admin = self.sections.admin.clone().with_listen(admin).map_err(|e| {
+                let fault = Fault::new("--admin", e.to_string());
+                ConfigError { file: None, faults: vec![fault] }
+            })?;
+        }
+        Ok(())
     }
 
     /// What is no fault but will hardly be meant: policies that can never fire, secrets not set.

@@ -1,4 +1,29 @@
 //! Detectors, one a file, and how they combine.
+//!
+//! A detector takes observations and says a [`Finding`] when its statistic passes its limit; every
+//! finding carries the limit's promise. What a finding means for a target is decided in `health`:
+//! most arms may only raise suspicion, because changed is not worse.
+//!
+//! | arm | file | may |
+//! |---|---|---|
+//! | B1 golden burst | [`burst`] | open |
+//! | C2 hard faults of live answers | [`hard_faults`] | open |
+//! | plain rules over time | [`rule`] | what the rule says |
 
+mod bound;
+pub mod burst;
 pub mod calibration;
 pub mod drift;
+mod finding;
+pub mod hard_faults;
+mod params;
+pub mod rule;
+pub mod signal;
+
+pub use bound::upper95;
+pub use burst::Burst;
+pub use finding::{Arm, ArmStatus, Finding, Level};
+pub use hard_faults::HardFaults;
+pub use params::Params;
+pub use rule::Rule;
+pub use signal::{Signal, Signals};

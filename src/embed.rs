@@ -120,13 +120,13 @@ struct RawParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
     /// Out of range.
-    #[error("max_cpu_share must be from 0 (no live answer is embedded) to 1 (one whole core)")]
+    #[error("max_cpu_share: must be from 0 (no live answer is embedded) to 1 (one whole core)")]
     Share,
     /// Out of range.
-    #[error("threads must be from 1 to 64")]
+    #[error("threads: must be from 1 to 64")]
     Threads,
     /// Out of range.
-    #[error("queue must be from 1 to 65536")]
+    #[error("queue: must be from 1 to 65536")]
     Queue,
 }
 

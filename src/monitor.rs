@@ -1,12 +1,18 @@
 //! Single writer of all per-target state: outcomes and samples in; transitions out to gate, store,
 //! metrics and events.
 
+pub mod board;
+pub mod target;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::sample::{Done, Exchange, Outcome, Sample};
+
+/// Operators' commands that may wait.
+const COMMANDS: usize = 16;
 
 /// Small facts that are never dropped.
 #[derive(Debug)]
@@ -26,11 +32,35 @@ pub enum Observed {
     Exchange(Box<Exchange>),
 }
 
+/// What an operator may ask. The reply tells what was done, or why not.
+#[derive(Debug)]
+pub enum Command {
+    /// Force the breaker open or closed, or give it back to measurement.
+    Breaker {
+        /// Which target.
+        target: Arc<str>,
+        /// What to do.
+        action: crate::breaker::Action,
+        /// The operator's reason, for the log.
+        reason: String,
+        /// State afterwards.
+        reply: oneshot::Sender<crate::verdict::BreakerState>,
+    },
+    /// Run a golden burst now.
+    Probe {
+        /// Which target.
+        target: Arc<str>,
+        /// Whether it was begun, or why not.
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+}
+
 /// How the proxy and the prober speak to the monitor. Never waits.
 #[derive(Clone, Debug)]
 pub struct MonitorHandle {
     facts: mpsc::UnboundedSender<Fact>,
     observed: mpsc::Sender<Observed>,
+    commands: mpsc::Sender<Command>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -41,6 +71,8 @@ pub struct Inbox {
     pub facts: mpsc::UnboundedReceiver<Fact>,
     /// Bounded.
     pub observed: mpsc::Receiver<Observed>,
+    /// Few and small.
+    pub commands: mpsc::Receiver<Command>,
     /// How many observations were dropped so far.
     pub dropped: Arc<AtomicU64>,
 }
@@ -50,9 +82,10 @@ pub struct Inbox {
 pub fn channel(capacity: usize) -> (MonitorHandle, Inbox) {
     let (facts, facts_in) = mpsc::unbounded_channel();
     let (observed, observed_in) = mpsc::channel(capacity.max(1));
+    let (commands, commands_in) = mpsc::channel(COMMANDS);
     let dropped = Arc::<AtomicU64>::default();
-    let handle = MonitorHandle { facts, observed, dropped: Arc::clone(&dropped) };
-    (handle, Inbox { facts: facts_in, observed: observed_in, dropped })
+    let handle = MonitorHandle { facts, observed, commands, dropped: Arc::clone(&dropped) };
+    (handle, Inbox { facts: facts_in, observed: observed_in, commands: commands_in, dropped })
 }
 
 impl MonitorHandle {
@@ -64,6 +97,14 @@ impl MonitorHandle {
     /// Reports the end of a caller's request.
     pub fn done(&self, done: Done) {
         let _ = self.facts.send(Fact::Done(done));
+    }
+
+    /// Hands a command on; gives it back if the monitor is gone or too busy to take it.
+    ///
+    /// # Errors
+    /// The command itself.
+    pub async fn command(&self, command: Command) -> Result<(), Command> {
+        self.commands.send(command).await.map_err(|e| e.0)
     }
 
     /// Offers an observation; full means dropped and counted.

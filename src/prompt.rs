@@ -16,6 +16,39 @@ pub enum PromptKind {
     Burst,
 }
 
+/// Why a golden burst runs; closed, fit for a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BurstReason {
+    /// Its period is over.
+    Schedule,
+    /// A detector or rule raised suspicion, or the last burst was undecided.
+    Suspicion,
+    /// The target has changed and awaits an operator's word.
+    Changed,
+    /// The target is degraded but not open, and may have recovered.
+    Recheck,
+    /// Half-open after a quality trip.
+    HalfOpen,
+    /// An operator asked.
+    Demand,
+}
+
+impl BurstReason {
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Schedule => "schedule",
+            Self::Suspicion => "suspicion",
+            Self::Changed => "changed",
+            Self::Recheck => "recheck",
+            Self::HalfOpen => "half_open",
+            Self::Demand => "demand",
+        }
+    }
+}
+
 /// What a sound answer must satisfy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -32,7 +32,7 @@ fn outcome(ms: u64, generation: u64, class: Option<FaultClass>) -> Outcome {
 
 fn breaker() -> Breaker {
     let mut b = Breaker::new(Params::default(), 7);
-    b.set_golden(true);
+    b.set_golden(true, true);
     b
 }
 
@@ -483,7 +483,7 @@ proptest! {
     #[test]
     fn the_laws_hold_whatever_happens(steps in steps(), golden in any::<bool>(), seed in any::<u64>()) {
         let mut b = Breaker::new(Params::default(), seed);
-        b.set_golden(golden);
+        b.set_golden(golden, golden);
         let (mut now, mut outstanding) = (1_000_000_u64, 0_u32);
         for (wait, back, step) in steps {
             now = if back { now.saturating_sub(wait * 10) } else { now + wait };

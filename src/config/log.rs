@@ -1,6 +1,12 @@
 //! `[log]`: what the daemon says about itself on stderr.
 
+use std::io::IsTerminal as _;
+
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+/// The variable that wins over the configured filter.
+const VARIABLE: &str = "TOUCHSTONE_LOG";
 
 /// The daemon's own steps; of the libraries only what goes wrong.
 const DEFAULT_FILTER: &str = "warn,touchstone=info";
@@ -69,6 +75,27 @@ impl TryFrom<RawParams> for Params {
 }
 
 impl Params {
+    /// Only what goes wrong, for commands whose output is the point.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self { filter: "warn".to_owned(), format: Format::Text }
+    }
+
+    /// Begins to write lines on standard error, once in a process; `TOUCHSTONE_LOG` wins over the filter.
+    pub fn start(&self) {
+        let wanted = std::env::var(VARIABLE).unwrap_or_else(|_| self.filter.clone());
+        let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+        let lines = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal());
+        let started = match self.format {
+            Format::Text => lines.try_init(),
+            Format::Json => lines.json().flatten_event(true).with_ansi(false).try_init(),
+        };
+        drop(started); // a second daemon in the process shares the first one's log
+    }
+
     /// Which lines are written, in the words of tracing's filters.
     #[must_use]
     pub fn filter(&self) -> &str {

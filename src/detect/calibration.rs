@@ -107,7 +107,6 @@ struct Asked {
 #[derive(Debug)]
 pub struct Calibration {
     target: Arc<str>,
-    fingerprint: Fingerprint,
     prompts: Arc<[Arc<Prompt>]>,
     order: Vec<usize>,
     next: usize,
@@ -124,17 +123,10 @@ pub struct Calibration {
 impl Calibration {
     /// Plans the calibration of `target` on `prompts`; `seed` sets the random order.
     #[must_use]
-    pub fn new(
-        target: Arc<str>,
-        fingerprint: Fingerprint,
-        prompts: Arc<[Arc<Prompt>]>,
-        effort: Effort,
-        seed: u64,
-    ) -> Self {
+    pub fn new(target: Arc<str>, prompts: Arc<[Arc<Prompt>]>, effort: Effort, seed: u64) -> Self {
         let order = order(&prompts, effort, seed);
         Self {
             target,
-            fingerprint,
             prompts,
             order,
             next: 0,
@@ -215,11 +207,11 @@ impl Calibration {
         }
     }
 
-    /// Freezes the baseline.
+    /// Freezes the baseline, made under what `fingerprint` tells.
     ///
     /// # Errors
     /// [`Refusal`] if the answers are unusable in themselves or too few prompts remain.
-    pub fn finish(self, now: Timestamp) -> Result<Baseline, Refusal> {
+    pub fn finish(self, now: Timestamp, fingerprint: Fingerprint) -> Result<Baseline, Refusal> {
         if f64::from(self.unusable) > MAX_UNUSABLE_SHARE * f64::from(self.answers) {
             return Err(Refusal::HardFaults {
                 faults: self.unusable,
@@ -250,14 +242,14 @@ impl Calibration {
         if !left.is_empty() {
             verdict.push(format!("left out: {}", left.join(", ")));
         }
-        if self.fingerprint.top_k == 0 {
+        if fingerprint.top_k == 0 {
             verdict.push("no logprobs: entropy and the canary distance are unavailable".to_owned());
         }
         Ok(Baseline {
             version: 1,
             target: self.target,
             made_at: now,
-            fingerprint: self.fingerprint,
+            fingerprint,
             prompts,
             compression_max: self.compression_max,
             hard_faults: (self.hard_faults, self.answers),

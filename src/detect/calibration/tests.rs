@@ -62,8 +62,7 @@ fn run(
     answer: impl Fn(&Prompt, usize) -> (FlagSet, Option<CheckResult>),
 ) -> Result<Baseline, Refusal> {
     let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries: 100 };
-    let mut calibration =
-        Calibration::new("t".into(), Fingerprint::default(), Arc::clone(prompts), effort, 7);
+    let mut calibration = Calibration::new("t".into(), Arc::clone(prompts), effort, 7);
     let mut n = 0;
     while let Some(prompt) = calibration.next().cloned() {
         let (flags, check) = answer(&prompt, n);
@@ -73,7 +72,7 @@ fn run(
         n += 1;
     }
     assert_eq!(calibration.progress().0, calibration.progress().1);
-    calibration.finish(Timestamp::from_millis(5))
+    calibration.finish(Timestamp::from_millis(5), Fingerprint::default())
 }
 
 #[test]
@@ -123,7 +122,6 @@ fn calls_without_an_answer_leave_their_prompt_out() {
     let prompts = set(14, 0);
     let mut calibration = Calibration::new(
         "t".into(),
-        Fingerprint::default(),
         Arc::clone(&prompts),
         Effort { burst_runs: 2, burst_prompts: 50, canaries: 0 },
         1,
@@ -137,7 +135,7 @@ fn calls_without_an_answer_leave_their_prompt_out() {
         let s = sample(FlagSet::EMPTY, Some(CheckResult::Pass), None);
         calibration.record(Observation { sample: &s, text: "x", embedding: None });
     }
-    let baseline = calibration.finish(Timestamp::ZERO).expect("13 are enough");
+    let baseline = calibration.finish(Timestamp::ZERO, Fingerprint::default()).expect("13 are enough");
     assert_eq!(baseline.usable().count(), 13);
     assert!(
         baseline.verdict.iter().any(|line| line.contains("1 of 2 calls failed")),
