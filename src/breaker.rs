@@ -20,6 +20,7 @@
 //! admission and opens only when it lasts.
 
 mod arms;
+mod overlay;
 mod params;
 mod pressure;
 mod reading;
@@ -30,10 +31,10 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub use params::{
-    BackpressureOverlay, DegradeOverlay, HalfOpenOverlay, Overlay, Params, ParamsError, Preset, RampOverlay,
-    SlowOverlay,
+pub use overlay::{
+    BackpressureOverlay, DegradeOverlay, HalfOpenOverlay, Overlay, Preset, RampOverlay, SlowOverlay,
 };
+pub use params::{Params, ParamsError};
 pub use transition::{Action, Cause, ProbeVerdict, Saved, Transition, TrialKind};
 
 use crate::clock::Timestamp;

@@ -4,7 +4,10 @@
 //! In shadow mode nothing here differs: the true computed state is published together with the mode,
 //! and the proxy does not act on it. An opening is then told as `would_open`.
 
+mod telling;
+mod trial;
 mod view;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -14,28 +17,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::Baseline;
-use crate::breaker::{self, Breaker, Cause, ProbeVerdict, Transition, TrialKind};
+use crate::breaker::{self, Breaker, Cause, Transition};
 use crate::clock::Timestamp;
-use crate::detect::burst::{Item, Report, Verdict};
+use crate::detect::burst::Report;
 use crate::detect::hard_faults::{HardFaults, Rate};
 use crate::detect::rule::{self, Rule, Ruling};
 use crate::detect::{self, Arm, Burst, Finding, Level, Signal, Signals, signal};
 use crate::event::{Event, EventKind};
-use crate::health::{self, Change, Health};
+use crate::health::{self, Health};
 use crate::prompt::BurstReason;
-use crate::sample::{Admission, CheckResult, Outcome, Sample};
-use crate::verdict::{BreakerState, FaultClass, HealthState, Mode, Source, Unavailable};
+use crate::sample::{Admission, Outcome, Sample};
+use crate::verdict::{BreakerState, HealthState, Mode, Source, Unavailable};
 
 pub use view::TargetView;
-
-/// So many refusals of key, model or path in a row are a wrong configuration and not a caller's.
-const MISCONFIGURED_AFTER: u32 = 3;
-/// Canaries whose coverage is averaged.
-const COVERAGE_CANARIES: usize = 10;
-/// Logprobs below this share of health's are lost.
-const COVERAGE_LOST: f64 = 0.9;
-/// A prompt that health passes at least so often is a test of a probe.
-const SURE_RATE: f64 = 0.9;
 
 /// What a target is configured to be.
 #[derive(Clone, Debug)]
@@ -255,78 +249,6 @@ impl TargetCore {
         }
     }
 
-    /// A half-open probe came back.
-    #[must_use]
-    pub fn on_probe(&mut self, sample: &Sample, cached: bool) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        let verdict = self.probe_verdict(sample, cached);
-        let transition = self.breaker.on_probe(sample.at, sample.generation, verdict);
-        self.tell_transition(transition, &mut effects);
-        self.ask_probes(&mut effects);
-        effects
-    }
-
-    /// A half-open probe could not be made (no budget, the prober stopped).
-    #[must_use]
-    pub fn on_probe_lost(&mut self, now: Timestamp, generation: u64, why: &str) -> Vec<Effect> {
-        let void = ProbeVerdict::Void(why.to_owned());
-        let mut effects = Vec::new();
-        let transition = self.breaker.on_probe(now, generation, void);
-        self.tell_transition(transition, &mut effects);
-        effects
-    }
-
-    /// The prober begins a burst of `planned` items.
-    pub fn on_burst_started(&mut self, now: Timestamp, reason: BurstReason, planned: u32, generation: u64) {
-        if let Some(baseline) = &self.baseline {
-            let params = self.setup.detect.golden().clone();
-            self.burst = Some((generation, Burst::new(params, Arc::clone(baseline), reason, planned, now)));
-        }
-    }
-
-    /// An item of the burst came back; `similarity` is the highest cosine to its references.
-    #[must_use]
-    pub fn on_burst_item(&mut self, sample: &Sample, similarity: Option<f64>) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        let Some((generation, mut burst)) = self.burst.take() else { return effects };
-        if sample.generation != generation || generation != self.breaker.generation() {
-            effects.push(Effect::StopBurst); // the state has moved on
-            return effects;
-        }
-        self.breaker.on_burst_progress(sample.at, generation);
-        let item = Item {
-            prompt: sample.prompt_id.clone().unwrap_or_default(),
-            check: sample.check,
-            similarity: similarity.or_else(|| sample.signals.drift.map(|d| 1.0 - d)),
-            flags: sample.flags,
-            class: sample.class,
-        };
-        let hard = matches!(sample.class, Some(FaultClass::Upstream | FaultClass::Slow));
-        let in_trial = self.breaker.trial() == Some(TrialKind::Burst);
-        let report = match burst.push(sample.at, &item) {
-            Some(report) => report,
-            None if hard && in_trial => burst.finish(sample.at), // one hard failure reopens
-            None => {
-                self.burst = Some((generation, burst));
-                return effects;
-            }
-        };
-        effects.push(Effect::StopBurst);
-        self.end_burst(generation, &burst, report, &mut effects);
-        effects
-    }
-
-    /// The prober ended the burst before its verdict (no budget, stopped, out of prompts).
-    #[must_use]
-    pub fn on_burst_ended(&mut self, now: Timestamp) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        if let Some((generation, burst)) = self.burst.take() {
-            let report = burst.finish(now);
-            self.end_burst(generation, &burst, report, &mut effects);
-        }
-        effects
-    }
-
     /// Time passes. `alone`: no other tier of any of its routes can answer now.
     #[must_use]
     pub fn tick(&mut self, now: Timestamp, alone: bool) -> Vec<Effect> {
@@ -451,30 +373,6 @@ impl TargetCore {
         }
     }
 
-    fn end_burst(&mut self, generation: u64, burst: &Burst, report: Report, effects: &mut Vec<Effect>) {
-        self.bursts_total += 1;
-        self.bursts_degraded += u64::from(report.verdict == Verdict::Degraded);
-        let word = match report.verdict {
-            Verdict::Degraded => "degraded",
-            Verdict::Sound => "sound",
-            Verdict::Undecided => "undecided",
-        };
-        let data = serde_json::to_value(&report).unwrap_or_default();
-        self.tell(report.at, EventKind::Burst, word, &report.message, data, effects);
-        if self.breaker.trial() == Some(TrialKind::Burst) {
-            let accepted = report.verdict == Verdict::Sound;
-            let transition = self.breaker.on_burst(report.at, generation, accepted, &report.message);
-            self.tell_transition(transition, effects);
-        } else {
-            let change = self.health.on_burst(report.at, report.verdict, &report.message);
-            self.tell_change(report.at, change, effects);
-            if report.verdict == Verdict::Degraded {
-                self.act_on(&report.finding(burst.started()), effects);
-            }
-        }
-        self.last_burst = Some(report);
-    }
-
     /// The last target opens once another tier can answer, and is admitted in full once it is well.
     fn settle_last_target(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some((cause, message)) = self.breaker.last_target().cloned() else { return };
@@ -486,208 +384,11 @@ impl TargetCore {
         }
     }
 
-    fn probe_verdict(&self, sample: &Sample, cached: bool) -> ProbeVerdict {
-        let failed =
-            |class: FaultClass| ProbeVerdict::Failed(format!("a probe failed ({class}: {})", sample.flags));
-        match sample.class {
-            Some(class @ (FaultClass::Upstream | FaultClass::Slow | FaultClass::QualityHard)) => {
-                return failed(class);
-            }
-            Some(class @ (FaultClass::Backpressure | FaultClass::Client)) => {
-                return ProbeVerdict::Void(class.as_str().to_owned());
-            }
-            _ => {}
-        }
-        let limit = self.breaker.params().probe_limit_ms();
-        if cached || sample.timing.total_ms >= limit {
-            let took = sample.timing.total_ms;
-            return ProbeVerdict::Void(if cached { "cached".to_owned() } else { format!("took {took} ms") });
-        }
-        let sure =
-            sample.prompt_id.as_ref().and_then(|id| self.baseline.as_ref()?.prompts.get(id)).is_some_and(
-                |p| {
-                    p.runs > 0 && p.left_out.is_none() && f64::from(p.passes) >= SURE_RATE * f64::from(p.runs)
-                },
-            );
-        if sure && sample.check == Some(CheckResult::Fail) {
-            return ProbeVerdict::Void("its check failed".to_owned());
-        }
-        ProbeVerdict::Sound
-    }
-
-    fn ask_probes(&mut self, effects: &mut Vec<Effect>) {
-        let count = self.breaker.take_probes();
-        if count > 0 {
-            effects.push(Effect::StartProbe { generation: self.breaker.generation(), count });
-        }
-    }
-
     fn note_spike(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         let spike = self.breaker.slow_spike(now);
         if spike && !self.spike {
             effects.push(Effect::WarmUp);
         }
         self.spike = spike;
-    }
-
-    fn watch_configuration(&mut self, outcome: &Outcome, live: bool, effects: &mut Vec<Effect>) {
-        let refused = match outcome.status {
-            Some(401 | 403) => self.setup.own_key || !live,
-            Some(404) => self.setup.own_model || !live,
-            _ => false,
-        };
-        if !refused {
-            let served = outcome.status.is_some_and(|s| (200..300).contains(&s));
-            if served {
-                self.refusals = 0;
-            }
-            if served && std::mem::take(&mut self.misconfigured) && self.unavailable_by_breaker().is_none() {
-                let change = self.health.set_unavailable(outcome.at, None);
-                self.tell_change(outcome.at, change, effects);
-            }
-            return;
-        }
-        self.refusals = self.refusals.saturating_add(1);
-        if self.refusals < MISCONFIGURED_AFTER || self.misconfigured {
-            return;
-        }
-        self.misconfigured = true;
-        let message = format!(
-            "it answered {} {} times in a row: check the target's key, model and url",
-            outcome.status.unwrap_or_default(),
-            self.refusals
-        );
-        let data = serde_json::json!({ "status": outcome.status });
-        self.tell(outcome.at, EventKind::Misconfigured, "misconfigured", &message, data, effects);
-        let change = self.health.set_unavailable(outcome.at, Some(("misconfigured", &message)));
-        self.tell_change(outcome.at, change, effects);
-    }
-
-    #[allow(clippy::cast_precision_loss)]
-    fn watch_coverage(&mut self, sample: &Sample, effects: &mut Vec<Effect>) {
-        let had_logprobs = self.baseline.as_ref().is_some_and(|b| b.fingerprint.top_k > 0);
-        let answered = matches!(sample.class, None | Some(FaultClass::Info | FaultClass::QualitySoft));
-        if !had_logprobs || !answered {
-            return;
-        }
-        if self.coverage.len() == COVERAGE_CANARIES {
-            self.coverage.remove(0);
-        }
-        self.coverage.push(sample.signals.coverage.unwrap_or(0.0));
-        if self.coverage.len() < COVERAGE_CANARIES {
-            return;
-        }
-        let mean = self.coverage.iter().sum::<f64>() / self.coverage.len() as f64;
-        let lost = mean < COVERAGE_LOST;
-        if lost == std::mem::replace(&mut self.coverage_lost, lost) {
-            return;
-        }
-        let (word, message) = if lost {
-            (
-                "logprobs_lost",
-                format!("logprobs cover {:.0} % of tokens, health gave nearly all", mean * 100.0),
-            )
-        } else {
-            ("logprobs_back", format!("logprobs cover {:.0} % of tokens again", mean * 100.0))
-        };
-        let data = serde_json::json!({ "coverage": mean, "limit": COVERAGE_LOST });
-        self.tell(sample.at, EventKind::SignalLost, word, &message, data, effects);
-        if lost {
-            self.act_on(
-                &Finding {
-                    at: sample.at,
-                    route: None,
-                    arm: Arm::Coverage,
-                    level: Level::Suspect,
-                    reason: word.to_owned(),
-                    statistic: mean,
-                    n: COVERAGE_CANARIES as u64,
-                    limit: COVERAGE_LOST,
-                    arl0: None,
-                    onset: None,
-                    message,
-                },
-                effects,
-            );
-        }
-    }
-
-    fn unavailable_by_breaker(&self) -> Option<Cause> {
-        let out = matches!(self.breaker.state(), BreakerState::Open | BreakerState::HalfOpen);
-        let quality = self.health.quality() == HealthState::Degraded;
-        (out && !quality).then(|| self.breaker.cause())
-    }
-
-    fn tell_transition(&mut self, transition: Option<Transition>, effects: &mut Vec<Effect>) {
-        let Some(t) = transition else { return };
-        let would = self.setup.mode == Mode::Shadow && t.to == BreakerState::Open;
-        let kind = if would { EventKind::WouldOpen } else { EventKind::BreakerTransition };
-        let data = serde_json::to_value(&t).unwrap_or_default();
-        self.tell(t.at, kind, t.cause.as_str(), &t.message, data, effects);
-        effects.push(Effect::Transition(t.clone()));
-        if t.cause == Cause::Watchdog {
-            self.tell(t.at, EventKind::Finding, "watchdog", &t.message, serde_json::Value::Null, effects);
-        }
-        match t.to {
-            BreakerState::Open => {
-                if let Some(cause) = self.unavailable_by_breaker() {
-                    let change = self.health.set_unavailable(t.at, Some((cause.as_str(), &t.message)));
-                    self.tell_change(t.at, change, effects);
-                }
-            }
-            BreakerState::HalfOpen => self.begin_trial(effects),
-            BreakerState::Closed => self.recover(&t, effects),
-            BreakerState::ForcedOpen | BreakerState::ForcedClosed => self.available(t.at, effects),
-        }
-    }
-
-    fn begin_trial(&mut self, effects: &mut Vec<Effect>) {
-        let generation = self.breaker.generation();
-        if self.breaker.trial() == Some(TrialKind::Burst) {
-            effects.push(Effect::StartBurst { reason: BurstReason::HalfOpen, generation });
-        }
-        self.ask_probes(effects);
-    }
-
-    fn recover(&mut self, t: &Transition, effects: &mut Vec<Effect>) {
-        self.faults.restart();
-        self.rules.iter_mut().for_each(Rule::restart);
-        self.available(t.at, effects);
-        let change = self.health.on_recovery(t.at, &t.message);
-        self.tell_change(t.at, change, effects);
-    }
-
-    fn available(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        if !self.misconfigured {
-            let change = self.health.set_unavailable(now, None);
-            self.tell_change(now, change, effects);
-        }
-    }
-
-    fn tell_change(&self, now: Timestamp, change: Option<Change>, effects: &mut Vec<Effect>) {
-        let Some(c) = change else { return };
-        let data = serde_json::json!({ "from": c.from, "to": c.to });
-        self.tell(now, EventKind::HealthChange, &c.reason, &c.message, data, effects);
-    }
-
-    fn tell(
-        &self,
-        at: Timestamp,
-        kind: EventKind,
-        reason: &str,
-        message: &str,
-        data: serde_json::Value,
-        effects: &mut Vec<Effect>,
-    ) {
-        effects.push(Effect::Event(Box::new(EventOf(Event {
-            id: 0,
-            at,
-            kind,
-            target: Some(Arc::clone(&self.setup.name)),
-            route: None,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            data,
-        }))));
     }
 }

@@ -2,9 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::baseline::{Fingerprint, PromptBaseline};
-use crate::breaker::Action;
-use crate::sample::{Signals as Measured, Timing, Usage};
-use crate::verdict::{Flag, FlagSet, Wire};
+use crate::breaker::{Action, TrialKind};
+use crate::detect::burst::Verdict;
+use crate::sample::{CheckResult, Signals as Measured, Timing, Usage};
+use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000_000 + ms)
