@@ -3,4 +3,5 @@
 pub mod check;
 pub mod config;
 pub mod embed;
+pub mod score;
 pub mod serve;

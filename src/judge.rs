@@ -19,6 +19,7 @@ mod conclude;
 mod confidence;
 mod retry_after;
 pub mod schema;
+mod vectors;
 
 pub use ask::Ask;
 pub use retry_after::retry_after;
@@ -115,6 +116,8 @@ pub struct Verdict {
     pub retry_after_ms: Option<u64>,
     /// Whether only a part could be analysed.
     pub partial: bool,
+    /// First vector of an embeddings answer.
+    pub embedding: Option<Vec<f32>>,
     /// Whether the body came as a stream.
     pub streamed: bool,
     /// Positions with a valid logprob.
@@ -148,7 +151,7 @@ impl Judge {
         let Self { ask, body, doc, answer, .. } = self;
         let mut progressed = false;
         let substance = body.push(bytes, &mut |unit| progressed |= take(unit, doc, answer, at_ms, ask));
-        if substance || progressed || self.body.has_substance {
+        if self.body.has_begun() {
             self.first_byte_ms.get_or_insert(at_ms);
         }
         self.progress(progressed || substance)
@@ -173,6 +176,7 @@ impl Judge {
         let Self { ask, head, body, mut doc, mut answer, first_byte_ms } = self;
         let (received, bad_encoding) = (body.received, body.bad_encoding);
         let partial = body.partial;
+        let expects_stream = ask.stream || body.expects_sse;
         let rest = body.finish(&mut |unit| {
             take(unit, &mut doc, &mut answer, at_ms, &ask);
         });
@@ -185,6 +189,8 @@ impl Judge {
             first_byte_ms,
             bad_encoding,
             partial,
+            broken: false,
+            expects_stream,
             at_ms,
             end,
         };

@@ -12,9 +12,11 @@ use crate::verdict::{Flag, Wire};
 
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 pub mod fault;
 pub mod json;
 pub mod logprobs;
+pub mod messages;
 pub mod ndjson;
 pub mod sse;
 pub mod usage;
@@ -38,14 +40,29 @@ pub enum Channel {
 /// A piece of a tool call; a whole one comes as a single piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToolPiece<'a> {
-    /// Position among the answer's calls, as given.
+    /// Position as given.
     pub index: Option<i64>,
+    /// Whether the positions count calls only, so that a gap cannot be right.
+    pub counts_calls: bool,
     /// Id of the call.
     pub id: Option<&'a str>,
     /// Name of the tool.
     pub name: Option<&'a str>,
     /// The next piece of the arguments' JSON text.
     pub arguments: &'a str,
+}
+
+/// One embedding.
+#[derive(Clone, Copy, Debug)]
+pub struct Vector<'a> {
+    /// The components, capped.
+    pub values: &'a [f32],
+    /// Whether all are finite numbers.
+    pub finite: bool,
+    /// Whether it came as base64.
+    pub encoded: bool,
+    /// Whether the base64 could be read as 32-bit floats.
+    pub readable: bool,
 }
 
 /// One fact of an answer.
@@ -94,6 +111,10 @@ pub enum Event<'a> {
     Model(&'a str),
     /// An error inside the answer.
     Error(&'a Fault),
+    /// An embedding.
+    Vector(Vector<'a>),
+    /// Vectors in the answer, those not looked at included.
+    Items(usize),
     /// The wire's own terminal sign.
     End,
     /// Something that cannot be right.
@@ -106,15 +127,47 @@ pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
 /// Turns one document into events. `whole` tells a whole answer from one event of a stream.
 pub fn read(wire: Wire, root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
     match wire {
+        Wire::Chat => chat::read(root, whole, emit),
         Wire::Completions => completions::read(root, whole, emit),
-        _ => chat::read(root, whole, emit),
+        Wire::Messages => messages::read(root, whole, emit),
+        Wire::Embeddings | Wire::OllamaEmbed => embeddings::read(root, emit),
+        _ => {
+            if let Some(fault) = Fault::find(root, true) {
+                emit(Event::Error(&fault));
+            }
+        }
     }
 }
 
-/// Whether this module knows how answers of that wire look; if not, only errors are found in them.
+/// What the answers of a wire consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Substance {
+    /// Text, in choices.
+    Text,
+    /// Vectors.
+    Vectors,
+    /// Not read yet: only errors are found in them.
+    Unknown,
+}
+
+/// What the answers of that wire consist of.
 #[must_use]
-pub const fn is_known(wire: Wire) -> bool {
-    matches!(wire, Wire::Chat | Wire::Completions)
+pub const fn substance(wire: Wire) -> Substance {
+    match wire {
+        Wire::Chat | Wire::Completions | Wire::Messages => Substance::Text,
+        Wire::Embeddings | Wire::OllamaEmbed => Substance::Vectors,
+        _ => Substance::Unknown,
+    }
+}
+
+/// Gives out a string as a piece of a channel.
+fn text_event(text: Value<'_>, choice: u32, channel: Channel, emit: &mut Emit<'_>) {
+    if text.has_lone_surrogate() {
+        emit(Event::Odd(Flag::EncodingError));
+    }
+    if let Some(text) = text.string() {
+        emit(Event::Piece { choice, channel, text: &text });
+    }
 }
 
 /// The wire of a request path, with or without a query. A prefix before the wire's own path is fine.

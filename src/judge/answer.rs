@@ -3,6 +3,7 @@
 use super::ask::Ask;
 use super::choice::{Choice, Room};
 use super::confidence::Confidence;
+use super::vectors::Vectors;
 use crate::verdict::{Flag, FlagSet};
 use crate::wire::{self, Counts, Event, Fault, Position, Value};
 
@@ -20,6 +21,7 @@ const MAX_MODEL: usize = 256;
 pub(super) struct Answer {
     pub(super) choices: Vec<Choice>,
     pub(super) confidence: Confidence,
+    pub(super) vectors: Vectors,
     pub(super) counts: Option<Counts>,
     pub(super) model: Option<String>,
     pub(super) fault: Option<Fault>,
@@ -41,6 +43,7 @@ impl Answer {
         Self {
             choices: Vec::new(),
             confidence: Confidence::new(ask.top_logprobs, ask.vocab),
+            vectors: Vectors::default(),
             counts: None,
             model: None,
             fault: None,
@@ -107,6 +110,14 @@ impl Answer {
             }
             Event::Error(fault) => {
                 self.fault.get_or_insert_with(|| fault.clone());
+                false
+            }
+            Event::Vector(vector) => {
+                self.vectors.add(&vector, ask);
+                true
+            }
+            Event::Items(n) => {
+                self.vectors.items = n;
                 false
             }
             Event::End => {

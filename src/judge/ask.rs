@@ -50,6 +50,10 @@ pub struct Ask {
     pub format: Option<Arc<Format>>,
     /// Tools offered.
     pub tools: Arc<Tools>,
+    /// Whether embeddings were asked for as base64; `None` if the request does not say.
+    pub wants_base64: Option<bool>,
+    /// Dimension of embeddings asked for.
+    pub dimensions: Option<u32>,
     /// Vocabulary size of the model, if the caller of this type knows it; never in the body.
     pub vocab: Option<u32>,
     /// Hash over the whole body, white space and order of members aside; equal requests are equal.
@@ -99,6 +103,8 @@ impl Ask {
             context_text: texts.context,
             format: Format::read(root).map(Arc::new),
             tools: Arc::new(Tools::read(root)),
+            wants_base64: root.field("encoding_format").map(|f| f.is_key("base64")),
+            dimensions: count(&["dimensions"]).and_then(|d| u32::try_from(d).ok()),
             vocab: None,
             request_hash: hash(root),
             readable: true,
@@ -121,6 +127,8 @@ impl Ask {
             echo_chars: None,
             format: None,
             tools: Arc::default(),
+            wants_base64: None,
+            dimensions: None,
             vocab: None,
             request_hash: first_eight(Sha256::digest(body).as_slice()),
             readable: false,

@@ -74,7 +74,8 @@ enum Decoder {
 pub(super) struct Body {
     decoder: Decoder,
     framing: Framing,
-    expects_sse: bool,
+    /// The head announced events.
+    pub(super) expects_sse: bool,
     expects_lines: bool,
     decoded: usize,
     /// Bytes as they came.
@@ -84,7 +85,7 @@ pub(super) struct Body {
     /// The declared encoding is not what the bytes are.
     pub(super) bad_encoding: bool,
     /// A byte that is not white space has come.
-    pub(super) has_substance: bool,
+    has_substance: bool,
 }
 
 impl Body {
@@ -112,6 +113,11 @@ impl Body {
         }
     }
 
+    /// Whether anything but white space came; of an encoded body, anything.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_substance || (self.received > 0 && !matches!(self.decoder, Decoder::Identity))
+    }
+
     /// Whether the body came as a stream of events or lines.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.framing, Framing::Sse(_) | Framing::Ndjson(_))
@@ -129,10 +135,7 @@ impl Body {
         }
         match &self.decoder {
             Decoder::Identity => return self.plain(bytes, emit),
-            Decoder::Dead => {
-                self.has_substance |= !bytes.is_empty();
-                return false;
-            }
+            Decoder::Dead => return false,
             _ => {}
         }
         let mut substance = false;

@@ -192,7 +192,7 @@ impl Choice {
                 }
                 Some(at) => Some(at),
                 None => {
-                    if usize::try_from(index).map_or(true, |i| i > self.tools.len()) {
+                    if piece.counts_calls && usize::try_from(index).map_or(true, |i| i > self.tools.len()) {
                         self.flags.insert(Flag::IndexAnomaly);
                     }
                     None

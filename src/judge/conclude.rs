@@ -10,8 +10,8 @@ use super::body::Rest;
 use super::choice::{Choice, Ending};
 use super::{End, Head, Limit, Verdict};
 use crate::sample::{Signals, Usage};
-use crate::verdict::{FaultClass, Flag, FlagSet};
-use crate::wire::{self, Doc, FaultKind};
+use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
+use crate::wire::{self, Doc, FaultKind, Substance};
 
 /// Longest answer text in a verdict, bytes.
 const MAX_TEXT: usize = 16 << 10;
@@ -32,6 +32,10 @@ pub(super) struct Seen<'a> {
     pub(super) first_byte_ms: Option<u64>,
     pub(super) bad_encoding: bool,
     pub(super) partial: bool,
+    /// The document stopped making sense or ended early.
+    pub(super) broken: bool,
+    /// A stream was asked for or announced.
+    pub(super) expects_stream: bool,
     pub(super) at_ms: u64,
     pub(super) end: End,
 }
@@ -39,6 +43,10 @@ pub(super) struct Seen<'a> {
 impl Seen<'_> {
     fn success(&self) -> bool {
         (200..300).contains(&self.head.status)
+    }
+
+    fn substance(&self) -> Substance {
+        wire::substance(self.ask.wire)
     }
 
     /// Fewer bytes came than the head declared.
@@ -58,8 +66,10 @@ impl Seen<'_> {
         let whole = self.is_whole(flags);
         let mut verdict = Verdict::default();
         self.text_flags(whole, &mut flags, &mut verdict);
-        if whole && wire::is_known(self.ask.wire) {
-            self.content_flags(&mut flags, &mut verdict);
+        match self.substance() {
+            Substance::Text if whole => self.content_flags(&mut flags, &mut verdict),
+            Substance::Vectors => self.answer.vectors.conclude(whole, &mut flags, &mut verdict),
+            _ => {}
         }
         self.usage(whole, &mut flags, &mut verdict);
         self.signals(whole, &mut flags, &mut verdict);
@@ -88,10 +98,10 @@ impl Seen<'_> {
             Rest::Empty => {
                 raise(!short && !gone && !self.partial, Flag::EmptyBody);
                 raise(short && self.head.content_length.is_some_and(|l| l > 0), Flag::BodyTruncated);
-                raise(!gone && self.ask.stream && !self.partial, Flag::StreamIncomplete);
+                raise(!gone && self.expects_stream && !self.partial, Flag::StreamIncomplete);
                 self.rest = Rest::Empty;
             }
-            Rest::Opaque => raise(!gone, Flag::NonJsonBody),
+            Rest::Opaque => raise(!gone && !self.partial, Flag::NonJsonBody),
             Rest::Stream => {
                 self.rest = Rest::Stream;
                 raise(short && self.is_short(), Flag::BodyTruncated);
@@ -101,6 +111,7 @@ impl Seen<'_> {
                 let (root, odd) = doc.parse(&held);
                 self.partial |= cut || odd.cut;
                 let broken = odd.broken && !self.partial && !gone;
+                self.broken = odd.broken;
                 let Some(root) = root.filter(|r| r.is_object() || r.is_array()) else {
                     raise(short, Flag::BodyTruncated);
                     raise(!short && !gone, Flag::NonJsonBody);
@@ -168,7 +179,7 @@ impl Seen<'_> {
             Flag::StreamErrorEvent,
             Flag::UpstreamErrorIn200,
         ];
-        let unread = flags.contains(Flag::MalformedJson) && self.answer.choices.is_empty();
+        let unread = self.broken || (self.partial && self.answer.choices.is_empty());
         self.success()
             && (self.end == End::Complete || (self.end == End::Broken && self.answer.marked_end))
             && !spoiled.iter().any(|f| flags.contains(*f))
@@ -303,12 +314,10 @@ impl Seen<'_> {
             if negative || !sum || seen {
                 flags.insert(Flag::UsageInconsistent);
             }
-        } else if whole && (!self.is_stream() || self.ask.include_usage == Some(true)) {
-            if wire::is_known(self.ask.wire) {
-                flags.insert(Flag::UsageMissing);
-            }
+        } else if whole && self.must_have_usage() {
+            flags.insert(Flag::UsageMissing);
         }
-        if verdict.usage.output.is_none() && self.success() {
+        if verdict.usage.output.is_none() && self.success() && self.substance() == Substance::Text {
             let positions = self.answer.confidence.positions;
             let guess = if positions > 0 { positions } else { text.div_ceil(BYTES_PER_TOKEN) };
             verdict.usage.output = Some(guess);
@@ -317,6 +326,15 @@ impl Seen<'_> {
         if verdict.usage.input.is_none() && self.success() {
             verdict.usage.input = Some(self.ask.input_tokens_estimate);
             verdict.usage.estimated = true;
+        }
+    }
+
+    /// Ollama's embeddings have none; a stream has usage where it was asked for.
+    fn must_have_usage(&self) -> bool {
+        match self.ask.wire {
+            Wire::Chat | Wire::Completions => !self.is_stream() || self.ask.include_usage == Some(true),
+            Wire::Embeddings | Wire::Messages => true,
+            _ => false,
         }
     }
 
@@ -329,7 +347,8 @@ impl Seen<'_> {
         signals.tokens = tokens;
         // Hidden reasoning has no logprobs and is no loss of coverage.
         let spoken = tokens.map(|t| t.saturating_sub(verdict.usage.reasoning.unwrap_or(0)));
-        confidence.report(signals, self.ask.logprobs, spoken);
+        let on_wire = matches!(self.ask.wire, Wire::Chat | Wire::Completions);
+        confidence.report(signals, on_wire, self.ask.logprobs, spoken);
         if confidence.odd {
             flags.insert(Flag::LogprobsInvalid);
         }
@@ -397,6 +416,7 @@ impl Seen<'_> {
         verdict.retry_after_ms = fault.as_ref().and_then(|f| f.retry_after_ms);
         verdict.error = fault.map(|f| f.message);
         verdict.model = self.answer.model;
+        verdict.embedding = self.answer.vectors.first;
         verdict.partial = self.partial || self.answer.partial;
         verdict.streamed = is_stream;
         verdict.logprob_positions = self.answer.confidence.valid;

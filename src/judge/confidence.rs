@@ -212,8 +212,9 @@ impl Confidence {
         }
     }
 
-    /// Writes the signals. `tokens` are the answer's tokens, if known.
-    pub(super) fn report(&self, signals: &mut Signals, asked: bool, tokens: Option<u64>) {
+    /// Writes the signals. `on_wire` tells whether the wire has logprobs at all, `tokens` are the answer's
+    /// tokens, if known.
+    pub(super) fn report(&self, signals: &mut Signals, on_wire: bool, asked: bool, tokens: Option<u64>) {
         signals.entropy_mean = self.lumped.value();
         signals.entropy_max = self.max;
         signals.entropy_first = self.first;
@@ -234,6 +235,7 @@ impl Confidence {
         }
         signals.entropy_unavailable = match () {
             () if self.lumped.n > 0 => None,
+            () if !on_wire => Some(Unavailable::NotOnThisWire),
             () if self.positions == 0 && asked => Some(Unavailable::EngineDropped),
             () if self.positions == 0 => Some(Unavailable::NotRequested),
             () if self.asked_k.is_none() && !self.odd => Some(Unavailable::NotRequested),
@@ -254,7 +256,7 @@ mod tests {
         let list = doc.parse(entries.as_bytes()).0.expect("json");
         logprobs::entries(list, &mut |p| confidence.add(&p, true));
         let mut signals = Signals::default();
-        confidence.report(&mut signals, true, None);
+        confidence.report(&mut signals, true, true, None);
         (signals, confidence)
     }
 

@@ -146,11 +146,8 @@ pub(super) fn message_events(message: Value<'_>, choice: u32, emit: &mut Emit<'_
 
 /// Text as a string, as one part, or as a list of parts.
 fn text_of(value: Value<'_>, choice: u32, channel: Channel, emit: &mut Emit<'_>) {
-    if let Some(text) = value.string() {
-        if value.has_lone_surrogate() {
-            emit(Event::Odd(Flag::EncodingError));
-        }
-        emit(Event::Piece { choice, channel, text: &text });
+    if value.is_string() {
+        super::text_event(value, choice, channel, emit);
     } else if value.is_object() {
         part(value, choice, channel, emit);
     } else {
@@ -210,6 +207,7 @@ fn tool_call(call: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
     let arguments = arguments.map(|a| a.string().unwrap_or_else(|| String::from_utf8_lossy(a.span())));
     let piece = ToolPiece {
         index,
+        counts_calls: true,
         id: id.as_deref(),
         name: name.as_deref(),
         arguments: arguments.as_deref().unwrap_or_default(),

@@ -1,7 +1,6 @@
 //! `/v1/completions`, whole and streamed, and llama.cpp's native form of the same answer.
 
 use super::{Channel, Emit, Event, Value, chat};
-use crate::verdict::Flag;
 
 /// Turns one document into events.
 pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
@@ -12,7 +11,7 @@ pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
         any = true;
         let index = chat::choice_index(choice, place, whole, &mut seen, emit);
         if let Some(text) = choice.field("text") {
-            piece(text, index, emit);
+            super::text_event(text, index, Channel::Text, emit);
         }
         chat::choice_events(choice, index, emit);
         chat::message_events(choice, index, emit);
@@ -24,19 +23,10 @@ pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
     chat::tail(root, emit);
 }
 
-fn piece(text: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
-    if text.has_lone_surrogate() {
-        emit(Event::Odd(Flag::EncodingError));
-    }
-    if let Some(text) = text.string() {
-        emit(Event::Piece { choice, channel: Channel::Text, text: &text });
-    }
-}
-
 /// `{"content", "stop", "stop_type"}`.
 fn native(root: Value<'_>, emit: &mut Emit<'_>) {
     if let Some(content) = root.field("content") {
-        piece(content, 0, emit);
+        super::text_event(content, 0, Channel::Text, emit);
     }
     if root.field("stop").and_then(|s| s.boolean()) == Some(true) {
         let limit = root.field("stop_type").is_some_and(|t| t.is_key("limit"))

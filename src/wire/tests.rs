@@ -45,6 +45,8 @@ pub(super) fn events(wire: Wire, text: &str, whole: bool) -> Vec<String> {
             }
             Event::Model(name) => format!("model {name}"),
             Event::Error(fault) => format!("error {:?} {}", fault.kind, fault.message),
+            Event::Vector(v) => format!("vector {:?} {}", v.values, v.finite),
+            Event::Items(n) => format!("items {n}"),
             Event::End => "end".into(),
             Event::Odd(flag) => format!("odd {flag}"),
         });
