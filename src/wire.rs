@@ -160,6 +160,12 @@ pub const fn substance(wire: Wire) -> Substance {
     }
 }
 
+/// Whether this module knows how answers of that wire look; if not, only errors are found in them.
+#[must_use]
+pub const fn is_known(wire: Wire) -> bool {
+    !matches!(substance(wire), Substance::Unknown)
+}
+
 /// Gives out a string as a piece of a channel.
 fn text_event(text: Value<'_>, choice: u32, channel: Channel, emit: &mut Emit<'_>) {
     if text.has_lone_surrogate() {
