@@ -7,17 +7,21 @@
 mod check;
 mod fault;
 pub mod log;
+mod quality;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toml::{Table, Value};
 
+use crate::detect::rule;
 use crate::golden::{GoldenError, GoldenSet, STARTER};
 use crate::plan::RouteParams;
+use crate::proxy::{self, HoldParams, ProxyParams};
 use crate::upstream::{Limits, LimitsPatch, TargetParams};
 use crate::verdict::Mode;
 pub use fault::{ConfigError, Fault};
+pub use quality::{Calibration, CalibrationError, Quality};
 
 /// Name of the route that is made where none is configured.
 const CATCH_ALL: &str = "default";
@@ -26,7 +30,7 @@ const CATCH_ALL: &str = "default";
 const REFERENCE: &str = include_str!("config/reference.toml");
 
 /// Keys of the file that are no section of [`Sections`].
-const OTHER_KEYS: [&str; 4] = ["mode", "data_dir", "target", "route"];
+const OTHER_KEYS: [&str; 6] = ["mode", "data_dir", "target", "route", "rule", "quality"];
 
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident: $type:ty;)+) => {
@@ -53,6 +57,12 @@ sections! {
     limits: Limits;
     /// `[retry]`: further tries and their budget.
     retry: crate::retry::Params;
+    /// `[hold]`: how much of an answer is kept back before it is committed to.
+    hold: HoldParams;
+    /// `[proxy]`: where callers connect and what passes unscored.
+    proxy: ProxyParams;
+    /// `[cache]`: answers that passed quality.
+    cache: crate::cache::Params;
     /// `[embed]`: the sentence embedder.
     embed: crate::embed::Params;
     /// `[store]`: the database.
@@ -76,8 +86,12 @@ pub struct Config {
     pub targets: Vec<TargetParams>,
     /// Never empty; names are unique, every tier's target exists.
     pub routes: Vec<RouteParams>,
+    /// `[[rule]]`: plain thresholds over time.
+    pub rules: Vec<rule::Params>,
     /// Everything else.
     pub sections: Sections,
+    /// Of each target, in their order: `[quality]` with `[target.quality]` laid over it.
+    qualities: Vec<Quality>,
     /// Of each target, in their order: `[breaker]` with `[target.breaker]` laid over it.
     breakers: Vec<crate::breaker::Params>,
     /// Of each route, in their order: `[route.limits]`.
@@ -143,6 +157,8 @@ impl Config {
         Self {
             mode: Mode::Shadow,
             data_dir: None,
+            rules: Vec::new(),
+            qualities: vec![Quality::default(); targets.len()],
             breakers: vec![sections.breaker.clone(); targets.len()],
             route_limits: vec![LimitsPatch::default(); routes.len()],
             targets,
@@ -159,11 +175,14 @@ impl Config {
         let data_dir = value(&mut file, "data_dir", &mut faults);
         let targets: Vec<Option<TargetParams>> = list(&mut file, "target", &mut faults);
         let routes: Vec<Option<RouteParams>> = list(&mut file, "route", &mut faults);
+        let rules: Vec<Option<rule::Params>> = list(&mut file, "rule", &mut faults);
+        let quality = file.remove("quality");
         let sections = Sections::read(&mut file, &mut faults);
         for key in file.keys() {
             let known: Vec<&str> = OTHER_KEYS.iter().chain(SECTION_KEYS).copied().collect();
             faults.push(Fault::new(key, format!("unknown key; known are {}", known.join(", "))));
         }
+        let qualities = qualities(quality, &targets, &mut faults);
         let breakers = overlays(&targets, &sections, &mut faults);
         let route_limits = route_limits(&routes, &mut faults);
         if !faults.is_empty() {
@@ -183,7 +202,9 @@ impl Config {
             data_dir,
             targets,
             routes,
+            rules: rules.into_iter().flatten().collect(),
             sections,
+            qualities,
             breakers,
             route_limits,
             base: base.to_owned(),
@@ -198,9 +219,12 @@ impl Config {
     /// An admin address that others can reach, without a token.
     pub fn listen_at(
         &mut self,
-        _proxy: Option<std::net::SocketAddr>,
+        proxy: Option<std::net::SocketAddr>,
         admin: Option<std::net::SocketAddr>,
     ) -> Result<(), ConfigError> {
+        if let Some(listen) = proxy {
+            self.sections.proxy = self.sections.proxy.clone().with_listen(listen);
+        }
         if let Some(admin) = admin {
             self.sections.admin = self.sections.admin.clone().with_listen(admin).map_err(|e| {
                 let fault = Fault::new("--admin", e.to_string());
@@ -220,6 +244,44 @@ impl Config {
     #[must_use]
     pub fn breaker_of(&self, target: usize) -> &crate::breaker::Params {
         self.breakers.get(target).unwrap_or(&self.sections.breaker)
+    }
+
+    /// The quality side of the target at this place.
+    #[must_use]
+    pub fn quality_of(&self, target: usize) -> &Quality {
+        &self.qualities[target]
+    }
+
+    /// The rules meant for this target.
+    #[must_use]
+    pub fn rules_of(&self, target: &str) -> Vec<rule::Params> {
+        self.rules.iter().filter(|rule| rule.applies_to(target)).cloned().collect()
+    }
+
+    /// Whether anything that is decided about this target is applied: the mode of its routes.
+    #[must_use]
+    pub fn mode_of_target(&self, target: &str) -> Mode {
+        let mut modes = self
+            .routes
+            .iter()
+            .filter(|route| route.tiers().iter().flatten().any(|name| name == target))
+            .map(|route| route.mode().unwrap_or(self.mode));
+        if modes.any(|mode| mode == Mode::Enforce) { Mode::Enforce } else { Mode::Shadow }
+    }
+
+    /// What the proxy needs.
+    #[must_use]
+    pub fn proxy_setup(&self) -> proxy::Setup {
+        proxy::Setup {
+            mode: self.mode,
+            targets: self.targets.clone(),
+            routes: self.routes.clone(),
+            limits: self.sections.limits,
+            proxy: self.sections.proxy.clone(),
+            hold: self.sections.hold.clone(),
+            retry: self.sections.retry,
+            cache: self.sections.cache,
+        }
     }
 
     /// What the route at this place says differently about limits.
@@ -254,6 +316,25 @@ impl Config {
     /// The fault in the set, by file and line.
     pub fn golden_of_route(&self, route: &RouteParams) -> Result<(GoldenSet, Option<PathBuf>), GoldenError> {
         self.golden(route.golden())
+    }
+
+    /// The golden set that a target is measured with: its own, else that of the first route it stands in.
+    ///
+    /// # Errors
+    /// The fault in the set, by file and line.
+    pub fn golden_of_target(
+        &self,
+        target: &TargetParams,
+    ) -> Result<(GoldenSet, Option<PathBuf>), GoldenError> {
+        let uses =
+            |route: &&RouteParams| route.tiers().iter().flatten().any(|name| **name == **target.name());
+        self.golden(target.golden().or_else(|| self.routes.iter().find(uses)?.golden()))
+    }
+
+    /// Where the baselines of a set are kept that has no folder of its own.
+    #[must_use]
+    pub fn baseline_dir(&self, set: &GoldenSet) -> PathBuf {
+        self.data_dir().join("golden").join(&**set.name())
     }
 
     /// The golden set at a configured path, looked for from the file's folder and then from the working
@@ -329,6 +410,23 @@ fn overlays(
             .ok()
     };
     targets.iter().enumerate().map(|t| lay(t).unwrap_or_else(|| sections.breaker.clone())).collect()
+}
+
+fn qualities(base: Option<Value>, targets: &[Option<TargetParams>], faults: &mut Vec<Fault>) -> Vec<Quality> {
+    let base = base.map_or_else(|| serde_json::json!({}), |base| serde_json::json!(base));
+    let default: Quality = match fault::read("quality", &base) {
+        Ok(quality) => quality,
+        Err(fault) => {
+            faults.push(fault);
+            return Vec::new();
+        }
+    };
+    let mut lay = |(i, target): (usize, &Option<TargetParams>)| {
+        let mut both = base.clone();
+        quality::lay_over(&mut both, target.as_ref().and_then(TargetParams::quality)?);
+        fault::read(&format!("target[{i}].quality"), &both).map_err(|fault| faults.push(fault)).ok()
+    };
+    targets.iter().enumerate().map(|t| lay(t).unwrap_or_else(|| default.clone())).collect()
 }
 
 fn route_limits(routes: &[Option<RouteParams>], faults: &mut Vec<Fault>) -> Vec<LimitsPatch> {

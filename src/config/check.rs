@@ -33,7 +33,46 @@ pub(super) fn faults(config: &Config) -> Vec<Fault> {
             found.push(Fault::new(format!("target[{i}].golden"), error.to_string()));
         }
     }
+    listeners(config, &mut found);
+    rules(config, &targets, &mut found);
+    holding(config, &mut found);
     found
+}
+
+fn listeners(config: &Config, found: &mut Vec<Fault>) {
+    let (proxy, admin) = (config.sections.proxy.listen(), &config.sections.admin);
+    let same = |other: std::net::SocketAddr| other == proxy && other.port() != 0;
+    if same(admin.listen()) {
+        found.push(Fault::new("admin.listen", format!("{proxy} is the proxy's address")));
+    }
+    if admin.metrics_listen().is_some_and(same) {
+        found.push(Fault::new("admin.metrics_listen", format!("{proxy} is the proxy's address")));
+    }
+}
+
+fn rules(config: &Config, targets: &[&str], found: &mut Vec<Fault>) {
+    for (i, rule) in config.rules.iter().enumerate() {
+        for (j, name) in rule.targets().iter().enumerate() {
+            if !targets.contains(&name.as_str()) {
+                let message = format!("there is no target named `{name}`");
+                found.push(Fault::new(format!("rule[{i}].targets[{j}]"), message));
+            }
+        }
+    }
+}
+
+/// An opening let go before its first text is due could not be rescued any more.
+fn holding(config: &Config, found: &mut Vec<Fault>) {
+    let max_ms = config.sections.hold.max_ms();
+    let mut limits = vec![config.sections.limits];
+    limits.extend(config.targets.iter().map(|t| config.sections.limits.with(t.limits())));
+    limits.extend((0..config.routes.len()).map(|i| config.sections.limits.with(&config.limits_of_route(i))));
+    let longest = limits.iter().map(|l| l.first_text()).max().unwrap_or_default();
+    if u128::from(max_ms) < longest.as_millis() {
+        let message =
+            format!("{max_ms} is less than the longest `limits.first_text` of {} ms", longest.as_millis());
+        found.push(Fault::new("hold.max_ms", message));
+    }
 }
 
 fn twice(key: &str, names: &[&str], found: &mut Vec<Fault>) {
@@ -51,7 +90,32 @@ pub(super) fn warnings(config: &Config) -> Vec<Fault> {
     unasked_targets(config, &mut found);
     unset_secrets(config, &mut found);
     unreachable_arms(config, &mut found);
+    idle_rules(config, &mut found);
+    hidden_routes(config, &mut found);
     found
+}
+
+fn idle_rules(config: &Config, found: &mut Vec<Fault>) {
+    for (i, rule) in config.rules.iter().enumerate() {
+        if let Some(why) = rule.can_never_fire() {
+            found.push(Fault::new(format!("rule[{i}]"), format!("`{}` can never fire: {why}", rule.name())));
+        }
+    }
+}
+
+/// The first route that fits takes the request, so one behind a catch-all is never asked.
+fn hidden_routes(config: &Config, found: &mut Vec<Fault>) {
+    for (i, route) in config.routes.iter().enumerate() {
+        let before = config.routes[..i].iter().find(|r| r.paths().is_empty() && r.models().is_empty());
+        if let Some(before) = before {
+            let message = format!(
+                "`{}` is never reached: `{}` before it takes everything",
+                route.name(),
+                before.name()
+            );
+            found.push(Fault::new(format!("route[{i}]"), message));
+        }
+    }
 }
 
 fn unasked_targets(config: &Config, found: &mut Vec<Fault>) {

@@ -133,6 +133,37 @@ fn a_fault_names_the_path_of_its_field() {
             "admin.token_env: 0.0.0.0:7071 is not a loopback",
         ),
         (&format!("{TARGET}[log]\nfilter = \"touchstone=loud\""), "log.filter: `touchstone=loud` is not"),
+        (
+            &format!("{TARGET}[[rule]]\nsignal = \"moon\"\nabove = 1.0"),
+            "rule[0].signal: unknown variant `moon`",
+        ),
+        (&format!("{TARGET}[[rule]]\nsignal = \"entropy_mean\""), "rule[0].above: write either"),
+        (
+            &format!("{TARGET}[[rule]]\nsignal = \"entropy_mean\"\nabove = 1.0\ntargets = [\"b\"]"),
+            "rule[0].targets[0]: there is no target named `b`",
+        ),
+        (&format!("{TARGET}[quality.arms]\nhard_fault = true"), "quality.arms.hard_fault: unknown key"),
+        (&format!("{TARGET}[quality.arms.golden]\ndrop = 7.0"), "quality.arms.golden.drop: write a number"),
+        (
+            &format!("{TARGET}[quality.calibration]\nburst_runs = 1"),
+            "quality.calibration.burst_runs: must be",
+        ),
+        (&format!("{TARGET}[target.quality.arms]\nx = 1"), "target[0].quality.arms.x: unknown key"),
+        (
+            &format!("{TARGET}[hold]\nmax_ms = 5000"),
+            "hold.max_ms: 5000 is less than the longest `limits.first",
+        ),
+        (&format!("{TARGET}[hold]\nuntil = \"never\""), "hold.until: `never` is not known"),
+        (
+            &format!("{TARGET}[proxy]\nlisten = \"127.0.0.1:7071\""),
+            "admin.listen: 127.0.0.1:7071 is the proxy's",
+        ),
+        (&format!("{TARGET}[proxy]\npassthrough = [\"v1\"]"), "proxy.passthrough[0]: must be a path"),
+        (
+            &format!("{TARGET}[cache]\nmax_bytes = \"64 parsecs\""),
+            "cache.max_bytes: `64 parsecs` is not a size",
+        ),
+        (&format!("{TARGET}[embed]\nthreads = 0"), "embed.threads: must be from 1"),
         (&format!("{TARGET}[metrics]\nmax_series = 1"), "metrics.max_series: 1 is too few"),
         ("mode = \"shadow\"\n[limits\n", "line 2, column 8: "),
     ] {
@@ -189,14 +220,38 @@ fn what_can_hardly_be_meant_is_warned_of() {
     assert!(warnings(&lonely)[0].starts_with("target[1]: `b` stands in no route"));
     let never = format!("{TARGET}[breaker.slow]\nlimit = \"10m\"");
     assert!(warnings(&never)[0].starts_with("target[0].breaker: `slow.limit` of 600000 ms can never"));
+    let idle = format!("{TARGET}[[rule]]\nsignal = \"golden_accuracy\"\nabove = 1.0");
+    assert!(warnings(&idle)[0].starts_with("rule[0]: `golden_accuracy above` can never fire"));
+    let hidden = format!(
+        "{TARGET}[[route]]\nname = \"all\"\ntiers = [[\"a\"]]\n[[route]]\nname = \"r\"\ntiers = [[\"a\"]]"
+    );
+    assert!(warnings(&hidden)[0].starts_with("route[1]: `r` is never reached: `all` before it"));
     let secret = format!("{TARGET}api_key_env = \"TOUCHSTONE_TEST_NO_SUCH_VARIABLE\"");
     assert!(warnings(&secret)[0].starts_with("target[0].api_key_env: the environment has no"));
+}
+
+#[test]
+fn a_target_lays_its_own_quality_and_mode_over_the_files() {
+    let text = format!(
+        "{TARGET}[target.quality.calibration]\ncanaries = 7\n[[target]]\nname = \"b\"\nurl = \"http://h\"\n\
+         [quality.calibration]\ncanaries = 9\nburst_runs = 5\n\
+         [[route]]\nname = \"r\"\nmode = \"enforce\"\ntiers = [[\"b\"]]\n\
+         [[route]]\nname = \"s\"\ntiers = [[\"a\"], [\"b\"]]\n\
+         [[rule]]\nsignal = \"entropy_mean\"\nabove = 3.0\ntargets = [\"b\"]\n"
+    );
+    let config = Config::from_toml(&text).expect("loads");
+    let effort = |i| config.quality_of(i).effort();
+    assert_eq!((effort(0).canaries, effort(0).burst_runs), (7, 5));
+    assert_eq!((effort(1).canaries, effort(1).burst_runs), (9, 5));
+    assert_eq!((config.mode_of_target("a"), config.mode_of_target("b")), (Mode::Shadow, Mode::Enforce));
+    assert_eq!((config.rules_of("a").len(), config.rules_of("b").len()), (0, 1));
 }
 
 #[test]
 fn the_reference_loads_and_equals_the_defaults() {
     let config = Config::from_toml(Config::reference()).expect("loads");
     assert_eq!(config.sections, Sections::default());
+    assert_eq!(config.quality_of(0), &Quality::default());
     let least = Config::from_toml(
         "[[target]]\nname = \"local\"\nurl = \"http://127.0.0.1:8000\"\n[[route]]\nname = \"default\"\ntiers = [[\"local\"]]",
     );
@@ -227,7 +282,10 @@ fn the_reference_misses_no_key() {
     let mut headers = vec![(String::new(), 0)];
     let mut table = String::new();
     for (i, line) in lines.iter().enumerate() {
-        if let Some(name) = line.strip_prefix('[') {
+        if let Some(name) = line.strip_prefix("# [[") {
+            let names = shown.entry(String::new()).or_default(); // a list that is empty by default
+            names.insert(name.trim_end_matches(']').to_owned());
+        } else if let Some(name) = line.strip_prefix('[') {
             table = name.trim_matches(['[', ']']).to_owned();
             headers.push((table.clone(), i + 1));
             let (parent, key) = table.rsplit_once('.').unwrap_or(("", &table));

@@ -38,10 +38,10 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ParamsError {
     /// Neither `above` nor `below`, or both.
-    #[error("write either above or below")]
+    #[error("above: write either above or below")]
     Threshold,
     /// Not a number.
-    #[error("above and below must be finite numbers")]
+    #[error("above: above and below must be finite numbers")]
     NotFinite,
     /// A window of no length or no samples.
     #[error("{0}: must be more than 0")]
@@ -133,6 +133,12 @@ impl Params {
     #[must_use]
     pub const fn action(&self) -> Action {
         self.written.action
+    }
+
+    /// The targets it is meant for; none means all.
+    #[must_use]
+    pub fn targets(&self) -> &[String] {
+        &self.written.targets
     }
 
     /// Whether it is meant for this target: no `targets` means all.

@@ -129,6 +129,12 @@ impl RouteParams {
         &self.0.name
     }
 
+    /// Path patterns, as written.
+    #[must_use]
+    pub fn paths(&self) -> &[String] {
+        &self.0.paths
+    }
+
     /// Model names and patterns, as written.
     #[must_use]
     pub fn models(&self) -> &[String] {

@@ -39,7 +39,7 @@ pub struct EventQuery {
 pub struct HistoryQuery {
     /// Target name.
     pub target: String,
-    /// Signal name: a field of `Signals`, `ttft_ms`, `total_ms`, …; probes under `canary.` and `burst.`.
+    /// Signal name as rules know it (`drift` means `drift_cosine`); probes under `canary.` and `burst.`.
     pub signal: String,
     /// From this moment on.
     pub since: Timestamp,
@@ -158,6 +158,7 @@ impl Reader {
     /// When the file cannot be read.
     pub fn history(&self, query: &HistoryQuery) -> Result<Vec<Point>, StoreError> {
         let step = int((query.step_ms / MINUTE_MS).max(1));
+        let signal = if query.signal == "drift" { "drift_cosine" } else { &query.signal };
         self.with(|db| {
             let mut statement = db.prepare(
                 "SELECT minute / ?1 * ?1, sum(count), sum(sum) / sum(count), min(min), max(max) FROM series
@@ -168,7 +169,7 @@ impl Reader {
                 params![
                     step,
                     query.target,
-                    query.signal,
+                    signal,
                     int(query.since.as_millis() / MINUTE_MS),
                     int(query.until.as_millis() / MINUTE_MS)
                 ],

@@ -1,15 +1,16 @@
 //! What a history shows: count, sum, smallest and largest of each signal, a minute at a time.
 //!
 //! A minute's row is added to, never replaced, so that several batches and a restart within the
-//! minute come to the same figures. Live traffic keeps the plain signal names; the daemon's own
-//! probes have names of their own, because a one-token canary and a caller's answer are not alike.
+//! minute come to the same figures. Signals have the names that rules know them by. Live traffic keeps
+//! the plain names; the daemon's own probes stand under `canary.` and `burst.`, because a one-token
+//! canary and a caller's answer are not alike.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::sample::{CheckResult, Sample};
-use crate::verdict::{FaultClass, Source};
+use crate::verdict::{FaultClass, Flag, Source};
 
 /// Length of a step, milliseconds.
 pub(super) const MINUTE_MS: u64 = 60_000;
@@ -79,13 +80,17 @@ impl Series {
                 self.add(&sample.target, format!("{prefix}{name}"), sample.at, value);
             }
         }
+        if let Some(passed) = sample.check.and_then(passed) {
+            self.add(&sample.target, "golden_accuracy".to_owned(), sample.at, passed);
+        }
     }
 }
 
 #[allow(clippy::cast_precision_loss)] // milliseconds and token counts are far below 2⁵³
 fn values(sample: &Sample) -> [(&'static str, Option<f64>); 25] {
     let (s, t) = (&sample.signals, &sample.timing);
-    let is = |class| Some(f64::from(u8::from(sample.class == Some(class))));
+    let share = |held: bool| Some(f64::from(u8::from(held)));
+    let seconds = |ms: u64| ms as f64 / 1_000.0;
     [
         ("entropy_mean", s.entropy_mean),
         ("entropy_max", s.entropy_max),
@@ -100,18 +105,18 @@ fn values(sample: &Sample) -> [(&'static str, Option<f64>); 25] {
         ("repetition", s.repetition),
         ("compression", s.compression),
         ("foreign_share", s.foreign_share),
-        ("drift", s.drift),
+        ("drift_cosine", s.drift),
         ("class_entropy", s.class_entropy),
         ("confidence", s.confidence),
         ("margin", s.margin),
         ("norm", s.norm),
-        ("total_ms", Some(t.total_ms as f64)),
-        ("ttft_ms", t.ttft_ms.map(|ms| ms as f64)),
+        ("duration_seconds", Some(seconds(t.total_ms))),
+        ("first_text_seconds", t.ttft_ms.map(seconds)),
         ("tokens_per_second", t.tokens_per_second),
-        ("upstream_fault", is(FaultClass::Upstream)),
-        ("slow", is(FaultClass::Slow)),
-        ("hard_fault", is(FaultClass::QualityHard)),
-        ("pass", sample.check.and_then(passed)),
+        ("upstream_fault_ratio", share(sample.class == Some(FaultClass::Upstream))),
+        ("slow_ratio", share(sample.class == Some(FaultClass::Slow))),
+        ("hard_fault_ratio", share(sample.flags.first_of(FaultClass::QualityHard).is_some())),
+        ("refusal_ratio", share(sample.flags.contains(Flag::Refusal))),
     ]
 }
 

@@ -206,7 +206,7 @@ fn a_history_adds_up_over_batches_and_keeps_probes_apart() {
     store.record_sample(sample(NOW, Source::Canary, 100.0));
     store.record_sample(sample(NOW.plus_ms(120_000), Source::Live, f64::NAN));
     store.record_sample(sample(NOW.plus_ms(180_000), Source::Live, 4.0));
-    store.record_point("a".into(), "golden_accuracy", NOW, 0.5);
+    store.record_point("a".into(), "confidence_variance", NOW, 0.5);
     settle(&store);
     let history = |signal: &str, step_ms| {
         let query = HistoryQuery {
@@ -224,9 +224,15 @@ fn a_history_adds_up_over_batches_and_keeps_probes_apart() {
     let all = Point { at: NOW, count: 4, mean: 3.25, min: 1.0, max: 6.0 };
     assert_eq!(history("entropy_mean", 300_000), [all]);
     assert_eq!(history("canary.entropy_mean", 60_000)[0].count, 1);
-    assert_eq!(history("golden_accuracy", 60_000)[0].mean.to_string(), "0.5");
+    assert_eq!(history("confidence_variance", 60_000)[0].mean.to_string(), "0.5");
+    assert_eq!(history("golden_accuracy", 60_000)[0].mean.to_string(), "0", "the check failed each time");
+    let drift = Signals { drift: Some(0.25), ..Signals::default() };
+    store.record_sample(Sample { signals: drift, ..sample(NOW, Source::Live, 1.0) });
+    settle(&store);
+    assert_eq!(history("drift", 60_000), history("drift_cosine", 60_000));
+    assert_eq!(history("drift", 60_000)[0].count, 1);
     assert!(history("nothing", 60_000).is_empty());
-    assert!(store.reader().signals("a").expect("reads").contains(&"hard_fault".to_owned()));
+    assert!(store.reader().signals("a").expect("reads").contains(&"hard_fault_ratio".to_owned()));
 }
 
 #[tokio::test]
