@@ -90,9 +90,23 @@ pub(super) fn warnings(config: &Config) -> Vec<Fault> {
     unasked_targets(config, &mut found);
     unset_secrets(config, &mut found);
     unreachable_arms(config, &mut found);
+    blind_targets(config, &mut found);
     idle_rules(config, &mut found);
     hidden_routes(config, &mut found);
     found
+}
+
+fn blind_targets(config: &Config, found: &mut Vec<Fault>) {
+    for (i, target) in config.targets.iter().enumerate() {
+        if config.quality_of(i).is_blind() {
+            let message = format!(
+                "canaries and bursts of `{}` are off, so the golden arms can never fire; what is left are \
+                 hard faults and rules on live answers",
+                target.name()
+            );
+            found.push(Fault::new(format!("target[{i}].quality"), message));
+        }
+    }
 }
 
 fn idle_rules(config: &Config, found: &mut Vec<Fault>) {

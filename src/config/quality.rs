@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::detect::{self, calibration::Effort};
+use crate::schedule::{BurstParams, CanaryParams};
 use crate::units::Ms;
 
 /// So many canaries and burst runs are enough to keep the promised false-alarm rate; see `Effort`.
@@ -24,6 +25,8 @@ const PACE: Ms = Ms(250);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quality {
+    canary: CanaryParams,
+    burst: BurstParams,
     calibration: Calibration,
     arms: detect::Params,
 }
@@ -100,6 +103,23 @@ impl From<Calibration> for RawCalibration {
 }
 
 impl Quality {
+    /// How often canaries are sent and what they may cost.
+    #[must_use]
+    pub const fn canary(&self) -> &CanaryParams {
+        &self.canary
+    }
+
+    /// When bursts run and what they may cost.
+    #[must_use]
+    pub const fn burst(&self) -> &BurstParams {
+        &self.burst
+    }
+
+    /// Whether nothing of the daemon's own is ever asked, so that only live answers can show a change.
+    pub(super) const fn is_blind(&self) -> bool {
+        self.canary.every_ms().is_none() && self.burst.every_ms().is_none() && !self.burst.on_suspicion()
+    }
+
     /// How much is asked of a target to calibrate.
     #[must_use]
     pub fn effort(&self) -> Effort {

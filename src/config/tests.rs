@@ -222,6 +222,10 @@ fn what_can_hardly_be_meant_is_warned_of() {
     assert!(warnings(&never)[0].starts_with("target[0].breaker: `slow.limit` of 600000 ms can never"));
     let idle = format!("{TARGET}[[rule]]\nsignal = \"golden_accuracy\"\nabove = 1.0");
     assert!(warnings(&idle)[0].starts_with("rule[0]: `golden_accuracy above` can never fire"));
+    let blind = format!(
+        "{TARGET}[quality]\ncanary = {{ every = \"off\" }}\nburst = {{ every = \"off\", on_suspicion = false }}"
+    );
+    assert!(warnings(&blind)[0].starts_with("target[0].quality: canaries and bursts of `a` are off"));
     let hidden = format!(
         "{TARGET}[[route]]\nname = \"all\"\ntiers = [[\"a\"]]\n[[route]]\nname = \"r\"\ntiers = [[\"a\"]]"
     );
