@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, config, embed, serve};
+use crate::commands::{check, config, embed, golden, score, serve};
 use crate::config::{ConfigError, log};
 
 /// Exit code of a command that did what it was asked.
@@ -37,6 +37,10 @@ pub enum Command {
     Check(check::Args),
     /// Print the commented reference configuration
     Config(config::Args),
+    /// Make, freeze, check and show a golden baseline
+    Golden(golden::Args),
+    /// Judge one answer: a response on standard input, its signals and flags as JSON
+    Score(score::Args),
     /// Turn texts into vectors, a line each
     Embed(embed::Args),
 }
@@ -54,6 +58,8 @@ impl Command {
             Self::Serve(args) => serve::run(args),
             Self::Check(args) => check::run(args),
             Self::Config(args) => config::run(args),
+            Self::Golden(args) => golden::run(args),
+            Self::Score(args) => score::run(args),
             Self::Embed(args) => embed::run(args),
         }
     }

@@ -26,6 +26,8 @@ pub struct Published {
     pub health: HealthState,
     /// In words and numbers, for people.
     pub reason: String,
+    /// When a caller last used the target.
+    pub last_seen: Option<Timestamp>,
 }
 
 impl Default for Published {
@@ -42,6 +44,7 @@ impl Default for Published {
             },
             health: HealthState::Unknown,
             reason: String::new(),
+            last_seen: None,
         }
     }
 }
@@ -56,7 +59,7 @@ struct Slot {
 /// The board on which the monitor publishes. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    slots: Arc<HashMap<Arc<str>, Slot>>,
+    slots: Arc<HashMap<Arc<str>, Arc<Slot>>>,
     beat: Arc<AtomicU64>,
 }
 
@@ -74,8 +77,18 @@ impl Gate {
     /// A board with one closed, unknown slot for each target.
     #[must_use]
     pub fn new(targets: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let slots = targets.into_iter().map(|name| (name, Slot::default())).collect();
+        let slots = targets.into_iter().map(|name| (name, Arc::default())).collect();
         Self { slots: Arc::new(slots), beat: Arc::default() }
+    }
+
+    /// A board for these targets: those that were known keep their slot and what is published there.
+    #[must_use]
+    pub fn with_targets(&self, targets: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let keep = |name: Arc<str>| {
+            let slot = self.slots.get(&name).cloned().unwrap_or_default();
+            (name, slot)
+        };
+        Self { slots: Arc::new(targets.into_iter().map(keep).collect()), beat: Arc::clone(&self.beat) }
     }
 
     /// What is published of `target`; an unknown name reads as closed and unknown.
@@ -136,6 +149,17 @@ mod tests {
         drop(held);
         assert!(gate.try_probe("a").is_some());
         assert!(gate.try_probe("nobody").is_none());
+    }
+
+    #[test]
+    fn other_targets_come_and_go_and_known_ones_keep_their_slot() {
+        let before = Gate::new([Arc::from("a"), Arc::from("b")]);
+        before.publish("a", half_open(1));
+        let after = before.with_targets([Arc::from("a"), Arc::from("c")]);
+        assert_eq!(after.read("a").admission.state, BreakerState::HalfOpen);
+        assert_eq!(after.read("c").admission.state, BreakerState::Closed);
+        let held = before.try_probe("a");
+        assert!(held.is_some() && after.try_probe("a").is_none(), "probes in flight are counted together");
     }
 
     #[test]

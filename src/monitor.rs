@@ -2,6 +2,11 @@
 //! metrics and events.
 
 pub mod board;
+mod live;
+pub mod orders;
+mod probes;
+mod publish;
+pub mod run;
 pub mod target;
 
 use std::sync::Arc;
@@ -45,6 +50,15 @@ pub enum Command {
         reason: String,
         /// State afterwards.
         reply: oneshot::Sender<crate::verdict::BreakerState>,
+    },
+    /// Another configuration is in force.
+    Reload {
+        /// Every target, with its new prober.
+        starts: Vec<run::Start>,
+        /// Every route.
+        lanes: Vec<run::Lane>,
+        /// Where states are published from now on.
+        gate: crate::gate::Gate,
     },
     /// Run a golden burst now.
     Probe {

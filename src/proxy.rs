@@ -56,7 +56,7 @@ pub struct Proxy {
     has_cors: AtomicBool,
     monitor: MonitorHandle,
     clock: Clock,
-    cache: Cache,
+    cache: Arc<Cache>,
     bucket: Mutex<Bucket>,
     pool: analysis::Pool,
     words: Words,
@@ -96,7 +96,7 @@ impl Proxy {
     pub fn new(live: Live, monitor: MonitorHandle, clock: Clock) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             has_cors: AtomicBool::new(!live.proxy.cors().is_empty()),
-            cache: Cache::new(live.cache),
+            cache: Arc::new(Cache::new(live.cache)),
             bucket: Mutex::new(Bucket::new(&live.retry, clock.now())),
             pool: analysis::Pool::new()?,
             words: Words::new(),
@@ -122,7 +122,7 @@ impl Proxy {
 
     /// Answers that passed quality.
     #[must_use]
-    pub fn cache(&self) -> &Cache {
+    pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 

@@ -1,8 +1,13 @@
 //! `touchstone serve`: the daemon.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::{out, runtime};
+use crate::app;
+use crate::cli::{DONE, USAGE};
+use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::verdict::Mode;
 
@@ -58,14 +63,83 @@ impl Args {
     }
 }
 
-/// Runs until it is told to stop.
+/// Runs until it is told to stop: SIGTERM or Ctrl-C drains, a second one ends at once.
 ///
 /// # Errors
 /// A faulty configuration, or what keeps the daemon from starting.
 pub fn run(args: &Args) -> anyhow::Result<u8> {
     let config = args.configuration()?;
     config.sections.log.start();
-    anyhow::bail!("the daemon is not assembled in this build")
+    for warning in config.warnings() {
+        tracing::warn!(%warning, "configuration");
+    }
+    runtime()?.block_on(serve(args, config))
+}
+
+async fn serve(args: &Args, config: Config) -> anyhow::Result<u8> {
+    let mut stop = Stop::new()?;
+    let introduced = config.clone();
+    let running = match app::start(config, Clock::system()).await {
+        Ok(running) => running,
+        Err(error) if error.is_configuration() => {
+            let _ = writeln!(std::io::stderr(), "touchstone: {error}");
+            return Ok(USAGE);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    out(format_args!("{}", running.greeting));
+    let introduction = async {
+        for line in app::introduce(&introduced).await {
+            out(format_args!("{line}"));
+        }
+        std::future::pending::<()>().await;
+    };
+    let reload = async {
+        match &args.config {
+            Some(file) => app::reload_on_change(&running, file, || Ok(args.configuration()?)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = stop.recv() => {}
+        () = introduction => {}
+        () = reload => {}
+    }
+    out(format_args!(
+        "stopping: answers under way have {} s to end; once more to stop at once",
+        app::DRAIN.as_secs()
+    ));
+    tokio::select! {
+        () = running.drain(app::DRAIN) => out(format_args!("stopped")),
+        () = stop.recv() => out(format_args!("stopped at once")),
+    }
+    Ok(DONE)
+}
+
+/// SIGTERM and SIGINT.
+struct Stop {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?,
+        })
+    }
+
+    async fn recv(&mut self) {
+        #[cfg(unix)]
+        let told = self.terminate.recv();
+        #[cfg(not(unix))]
+        let told = std::future::pending::<Option<()>>();
+        tokio::select! {
+            _ = told => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    }
 }
 
 #[cfg(test)]

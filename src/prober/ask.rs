@@ -23,6 +23,8 @@ use crate::verdict::{FaultClass, Source};
 pub const CANARY_TOP_K: u32 = 20;
 /// Alternatives a position asked for by burst prompts; enough for entropy, less to send.
 pub const BURST_TOP_K: u32 = 5;
+/// A target that asks for more patience is asked again after this all the same, milliseconds.
+const MAX_RETRY_AFTER_MS: u64 = 60_000;
 /// A model list longer than this is not read.
 const MAX_MODELS_BYTES: usize = 1 << 20;
 
@@ -148,11 +150,12 @@ impl Asker {
             answer.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned)
         };
         let engine = text(header::SERVER);
-        let retry_after_ms = answer
-            .headers
-            .get(header::RETRY_AFTER)
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| crate::judge::retry_after::parse(v, self.clock.now()));
+        let retry_after_ms = crate::judge::retry_after(
+            text(header::RETRY_AFTER).as_deref(),
+            text(header::HeaderName::from_static("retry-after-ms")).as_deref(),
+            self.clock.now(),
+            MAX_RETRY_AFTER_MS,
+        );
         let head = Head {
             status: answer.status.as_u16(),
             content_type: text(header::CONTENT_TYPE),
@@ -234,7 +237,7 @@ impl Asker {
             timing,
             request_hash: ask.request_hash,
             prompt_id: Some(Arc::clone(&prompt.id)),
-            check: (answered && prompt.check.is_some()).then(|| check::check(prompt, verdict)),
+            check: prompt.check.as_ref().filter(|_| answered).map(|c| check::check(c, prompt, verdict)),
             first_position: verdict.first_position.clone(),
             prompt_text: None,
             answer_text: None,

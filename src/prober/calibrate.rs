@@ -1,7 +1,7 @@
 //! A whole calibration of one target: asks, waits where it must, freezes.
 //!
-//! The same code serves `golden calibrate`, which asks back to back and shows its progress, and the daemon,
-//! which asks at a pace that callers do not feel.
+//! The same session serves `golden calibrate`, which asks back to back and shows its progress, and the daemon,
+//! which asks at a pace that callers do not feel and does other things between two calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,71 +39,86 @@ pub enum CalibrateError {
     },
 }
 
-/// How to calibrate.
-#[derive(Clone, Copy, Debug)]
-pub struct How {
-    /// How much to ask.
-    pub effort: Effort,
-    /// Pause between two calls.
-    pub pace: Duration,
-    /// Sets the random order.
-    pub seed: u64,
+/// A calibration under way, a call at a time.
+#[derive(Debug)]
+pub struct Session {
+    run: Calibration,
+    engine: String,
+    with_logprobs: u32,
+    left_out: u32,
 }
 
-/// Asks all that the calibration plans and freezes what it learned. `seen` is told of each call: how many are
-/// done, how many are planned, and what came.
-///
-/// # Errors
-/// [`CalibrateError`] if the target does not answer or is not healthy.
-pub async fn calibrate(
-    asker: &Asker,
-    golden: &GoldenSet,
-    embedder: Option<&EmbedHandle>,
-    how: How,
-    clock: &Clock,
-    mut seen: impl FnMut(usize, usize, &Answered),
-) -> Result<Baseline, CalibrateError> {
-    let prompts: Arc<[_]> = golden.prompts().to_vec().into();
-    let mut run = Calibration::new(Arc::clone(asker.target()), prompts, how.effort, how.seed);
-    let mut engine = String::new();
-    let (mut with_logprobs, mut left_out) = (0_u32, 0_u32);
-    while let Some(prompt) = run.next().cloned() {
-        if !how.pace.is_zero() {
-            tokio::time::sleep(how.pace).await;
-        }
+impl Session {
+    /// Plans the calibration of the asker's target on `golden`; `seed` sets the random order.
+    #[must_use]
+    pub fn new(asker: &Asker, golden: &GoldenSet, effort: Effort, seed: u64) -> Self {
+        let prompts: Arc<[_]> = golden.prompts().to_vec().into();
+        let run = Calibration::new(Arc::clone(asker.target()), prompts, effort, seed);
+        Self { run, engine: String::new(), with_logprobs: 0, left_out: 0 }
+    }
+
+    /// Calls made and calls planned.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        self.run.progress()
+    }
+
+    /// Asks the next prompt; `None` once all is asked.
+    ///
+    /// # Errors
+    /// The target does not answer.
+    pub async fn step(
+        &mut self,
+        asker: &Asker,
+        embedder: Option<&EmbedHandle>,
+        generation: u64,
+    ) -> Result<Option<Answered>, CalibrateError> {
+        let Some(prompt) = self.run.next().cloned() else { return Ok(None) };
         let source = match prompt.kind {
             PromptKind::Canary => Source::Canary,
             PromptKind::Burst => Source::Burst,
         };
-        let answered = ask_patiently(asker, &prompt, source).await;
-        if answered.is_answer() {
-            left_out = 0;
-            with_logprobs += u32::from(answered.sample.signals.entropy_mean.is_some());
-            if let Some(name) = &answered.engine {
-                engine.clone_from(name);
-            }
-            let embedding = match embedder.filter(|_| prompt.kind == PromptKind::Burst) {
-                Some(embedder) => vector(embedder, &answered.verdict.text).await,
-                None => None,
-            };
-            run.record(Observation {
-                sample: &answered.sample,
-                text: &answered.verdict.text,
-                embedding: embedding.as_deref(),
-            });
-        } else {
-            left_out += 1;
-            if left_out >= GIVE_UP_AFTER {
+        let answered = ask_patiently(asker, &prompt, source, generation).await;
+        if !answered.is_answer() {
+            self.left_out += 1;
+            if self.left_out >= GIVE_UP_AFTER {
                 let reason = why(&answered);
                 return Err(CalibrateError::NoAnswer { target: Arc::clone(asker.target()), reason });
             }
-            run.skip();
+            self.run.skip();
+            return Ok(Some(answered));
         }
-        let (done, planned) = run.progress();
-        seen(done, planned, &answered);
+        self.left_out = 0;
+        self.with_logprobs += u32::from(answered.sample.signals.entropy_mean.is_some());
+        if let Some(name) = &answered.engine {
+            self.engine.clone_from(name);
+        }
+        let embedding = match embedder.filter(|_| prompt.kind == PromptKind::Burst) {
+            Some(embedder) => vector(embedder, &answered.verdict.text).await,
+            None => None,
+        };
+        self.run.record(Observation {
+            sample: &answered.sample,
+            text: &answered.verdict.text,
+            embedding: embedding.as_deref(),
+        });
+        Ok(Some(answered))
     }
-    let fingerprint = fingerprint(asker, golden, embedder, engine, with_logprobs > 0);
-    Ok(run.finish(clock.now(), fingerprint)?)
+
+    /// Freezes what was learned.
+    ///
+    /// # Errors
+    /// The answers were not a healthy target's.
+    pub fn finish(
+        self,
+        asker: &Asker,
+        golden: &GoldenSet,
+        embedder: Option<&EmbedHandle>,
+        clock: &Clock,
+    ) -> Result<Baseline, CalibrateError> {
+        let fingerprint = fingerprint(asker, golden, embedder, self.engine, self.with_logprobs > 0);
+        Ok(self.run.finish(clock.now(), fingerprint)?)
+    }
 }
 
 /// What must be the same for later answers to be compared with this baseline.
@@ -125,10 +140,15 @@ pub fn fingerprint(
     }
 }
 
-async fn ask_patiently(asker: &Asker, prompt: &crate::prompt::Prompt, source: Source) -> Answered {
+async fn ask_patiently(
+    asker: &Asker,
+    prompt: &crate::prompt::Prompt,
+    source: Source,
+    generation: u64,
+) -> Answered {
     let mut tries = 1;
     loop {
-        let answered = asker.ask(prompt, source, 0).await;
+        let answered = asker.ask(prompt, source, generation).await;
         let worth_waiting = matches!(
             answered.sample.class,
             Some(FaultClass::Backpressure | FaultClass::Upstream | FaultClass::Slow)
@@ -145,7 +165,7 @@ async fn ask_patiently(asker: &Asker, prompt: &crate::prompt::Prompt, source: So
 /// A golden text's embedding, a unit vector; `None` where the text has none or the queue is full.
 pub async fn vector(embedder: &EmbedHandle, text: &str) -> Option<Vec<f32>> {
     let pending = embedder.try_embed_golden(text)?;
-    pending.await.ok()?.ok().map(|embedding| embedding.vector)
+    pending.await.ok().map(|embedding| embedding.vector)
 }
 
 /// Why an answer did not come, in words.
