@@ -352,7 +352,10 @@ impl Prober {
         more: Option<oneshot::Sender<bool>>,
     ) -> Option<()> {
         let similarity = self.similarity(prompt, &answered).await;
-        let Answered { sample, retry_after_ms, .. } = answered;
+        let Answered { mut sample, retry_after_ms, .. } = answered;
+        if !self.is_usable(prompt) {
+            sample.check = None; // what the healthy target fails, or may fail, says nothing
+        }
         let outcome = Outcome {
             at: sample.at,
             route: Arc::clone(&sample.route),
