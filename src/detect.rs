@@ -9,6 +9,10 @@
 //! | B1 golden burst | [`burst`] | open |
 //! | C2 hard faults of live answers | [`hard_faults`] | open |
 //! | plain rules over time | [`rule`] | what the rule says |
+//!
+//! The arms that compare a stream with its calibration (A1 canary scores, A3 first-token novelty, C1
+//! blocks of live answers) have their names in [`Arm`] and their data in the baseline; each will be
+//! one more file here, and may raise suspicion only.
 
 mod bound;
 pub mod burst;

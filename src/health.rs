@@ -303,9 +303,9 @@ impl Health {
             since: finding.at,
             arm: Some(finding.arm),
         };
-        let known = self.reasons.iter().position(|r| r.arm == reason.arm && r.reason == reason.reason);
-        match known {
-            Some(i) => self.reasons[i].message = reason.message,
+        let same = |r: &Reason| r.reason == reason.reason && (r.arm.is_none() || r.arm == reason.arm);
+        match self.reasons.iter().position(same) {
+            Some(i) => self.reasons[i] = Reason { since: self.reasons[i].since, ..reason },
             None if self.reasons.len() < MAX_REASONS => self.reasons.push(reason),
             None => {}
         }
