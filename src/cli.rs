@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, config, embed, golden, score, serve};
+use crate::commands::{check, config, embed, golden, score, serve, sim};
 use crate::config::{ConfigError, log};
 
 /// Exit code of a command that did what it was asked.
@@ -43,6 +43,8 @@ pub enum Command {
     Score(score::Args),
     /// Turn texts into vectors, a line each
     Embed(embed::Args),
+    /// Run the simulated upstream alone
+    Sim(sim::Args),
 }
 
 impl Command {
@@ -61,6 +63,7 @@ impl Command {
             Self::Golden(args) => golden::run(args),
             Self::Score(args) => score::run(args),
             Self::Embed(args) => embed::run(args),
+            Self::Sim(args) => sim::run(args),
         }
     }
 }

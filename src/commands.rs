@@ -6,6 +6,7 @@ pub mod embed;
 pub mod golden;
 pub mod score;
 pub mod serve;
+pub mod sim;
 
 use std::fmt::Arguments;
 use std::io::Write as _;

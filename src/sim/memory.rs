@@ -13,6 +13,8 @@ pub(super) struct Draft {
     pub(super) sure: f32,
 }
 
+/// Share of the doubt that is left once an answer has begun.
+const DOUBT_LEFT: f32 = 0.25;
 /// Share of a part's weight that goes to all its rivals together.
 const RIVALS: f32 = 0.03;
 
@@ -59,6 +61,7 @@ pub(super) struct Memory {
     parts: Vec<Vec<(Vec<Token>, f32)>>,
     paths: Vec<Path>,
     sure: f32,
+    begun: bool,
 }
 
 impl Memory {
@@ -78,7 +81,7 @@ impl Memory {
                 part[1].1 = right;
             }
         }
-        let mut memory = Self { parts, paths: Vec::new(), sure: draft.sure };
+        let mut memory = Self { parts, paths: Vec::new(), sure: draft.sure, begun: false };
         memory.paths = memory.enter(0, 1.0);
         memory
     }
@@ -109,11 +112,13 @@ impl Memory {
         if sum <= 0.0 {
             return (Vec::new(), 0.0);
         }
-        (self.paths.iter().map(|path| (self.next_of(path), path.weight / sum)).collect(), self.sure)
+        let sure = if self.begun { 1.0 - DOUBT_LEFT * (1.0 - self.sure) } else { self.sure };
+        (self.paths.iter().map(|path| (self.next_of(path), path.weight / sum)).collect(), sure)
     }
 
     /// Follows `token`.
     pub(super) fn advance(&mut self, token: Token) {
+        self.begun = true;
         let paths = std::mem::take(&mut self.paths);
         for mut path in paths {
             if self.next_of(&path) != token || token == EOS {

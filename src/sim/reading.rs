@@ -1,25 +1,13 @@
 //! Skills that read the prompt itself: questions about a given text, what was said earlier, examples
 //! to follow, lists to go on with.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::memory::Draft;
+use super::pattern::pattern;
 use super::retrieve::stems;
+use super::skills::SURE;
 
-const SURE: f32 = 0.97;
-
-#[allow(clippy::expect_used)]
-static GIVEN: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?is)\b(?:text|context|passage|document)\s*:\s*(.+?)\s*\bquestion\s*:\s*(.+)$")
-        .expect("the pattern is a constant of this file")
-});
-#[allow(clippy::expect_used)]
-static NAMED: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(?:[Mm]y name is|I am called|[Cc]all me) (\w+)")
-        .expect("the pattern is a constant of this file")
-});
+pattern!(GIVEN, r"(?is)\b(?:text|context|passage|document)\s*:\s*(.+?)\s*\bquestion\s*:\s*(.+)$");
+pattern!(NAMED, r"\b(?:[Mm]y name is|I am called|[Cc]all me) (\w+)");
 
 /// An answer to a question about a text that the prompt gives: its nearest clause.
 pub(super) fn passage(prompt: &str) -> Option<Draft> {

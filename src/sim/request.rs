@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::model::{Ask, hash_text};
+use super::logits::hash_text;
+use super::model::Ask;
 use super::shapes;
 
 /// Answer limit when the request names none, tokens.
