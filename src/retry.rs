@@ -28,7 +28,7 @@ const MAX_WAIT: Ms = Ms::from_secs(5);
 const QUALITY_RETRIES: u32 = 1;
 
 /// `[retry]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawParams", into = "RawParams")]
 pub struct Params {
     raw: RawParams,
@@ -57,12 +57,6 @@ impl Default for RawParams {
             backoff_first: BACKOFF_FIRST,
             backoff_max: BACKOFF_MAX,
         }
-    }
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self { raw: RawParams::default() }
     }
 }
 

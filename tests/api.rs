@@ -166,7 +166,8 @@ fn metrics_please_promtool_and_hold_every_name_of_the_contract() {
     let text = wait_for("the first answers to be counted", Duration::from_secs(10), || {
         let text = http::get(set.daemon.admin, "/metrics").text();
         let shown = |family: &str| text.contains(&format!("\ntouchstone_{family}"));
-        let wanted = ["requests_total{", "entropy_nats{", "time_to_first_token_seconds_count{", "tokens_total{"];
+        let wanted =
+            ["requests_total{", "entropy_nats{", "time_to_first_token_seconds_count{", "tokens_total{"];
         wanted.into_iter().all(shown).then_some(text)
     });
     for family in TABLE {

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::board::TargetCard;
-use super::run::{Monitor, Watched};
+use super::run::{Lane, Monitor, Watched};
 use crate::clock::Timestamp;
 use crate::detect::Signal;
 use crate::detect::drift::DriftSummary;
 use crate::sample::{Done, Outcome};
 use crate::verdict::{FaultClass, Mode};
 
+/// The tier that answers from memory.
+const CACHE: &str = "cache";
 /// A caller that left before its answer.
 const CLIENT_CLOSED: u16 = 499;
 
@@ -52,6 +54,12 @@ impl Monitor {
         m.requests(&done.route, &done.target, &done.tier, outcome).inc();
         m.request_duration(&done.route, &done.tier).observe_ms(done.ms);
         m.overhead(&done.route).observe_us(done.overhead_us);
+        let has_cache =
+            |lane: &Lane| lane.name == done.route && lane.tiers.iter().flatten().any(|n| **n == *CACHE);
+        if self.lanes.iter().any(has_cache) && (*done.tier == *CACHE || *done.tier == *"none") {
+            let result = if *done.tier == *CACHE { "hit" } else { "miss" };
+            m.cache_requests(&done.route, result).inc();
+        }
         let elsewhere = *done.tier != *"0" || done.target != done.first_target;
         if let Some(reason) = done.reason.filter(|_| elsewhere) {
             let to = if done.target.is_empty() { &done.tier } else { &done.target };
@@ -83,6 +91,9 @@ impl Monitor {
         if let Some(embedder) = self.live.embedder() {
             let stats = embedder.stats();
             m.embed_queue_depth().set(stats.queue_depth as f64);
+            if stats.done > std::mem::replace(&mut self.embedded_seen, stats.done) {
+                m.embed_duration().observe_us(stats.last_us); // one a second stands for all
+            }
             m.samples_dropped("embed_queue").raise_to(stats.skipped_full);
             m.samples_dropped("embed_budget").raise_to(stats.skipped_budget);
         }

@@ -121,6 +121,7 @@ pub struct Monitor {
     pub(super) out: Outlets,
     ticks: u32,
     dropped_seen: u64,
+    pub(super) embedded_seen: u64,
 }
 
 impl std::fmt::Debug for Monitor {
@@ -155,7 +156,8 @@ impl Monitor {
             .map(|lane| (Arc::clone(&lane.name), TimeWindow::new(FALLBACK_SPAN_MS, FALLBACK_CAPACITY)))
             .collect();
         let live = Live::new(out.embedder.clone(), out.seed);
-        let mut monitor = Self { targets, lanes, fallbacks, live, out, ticks: 0, dropped_seen: 0 };
+        let mut monitor =
+            Self { targets, lanes, fallbacks, live, out, ticks: 0, dropped_seen: 0, embedded_seen: 0 };
         for name in monitor.names() {
             monitor.publish(&name, now);
         }

@@ -17,7 +17,7 @@ const HOLD_MAX_BYTES: ByteSize = ByteSize::kib(256);
 const HOLD_JSON_BYTES: ByteSize = ByteSize::mib(8);
 
 /// `[proxy]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawProxy", into = "RawProxy")]
 pub struct ProxyParams {
     raw: RawProxy,
@@ -35,12 +35,6 @@ struct RawProxy {
 impl Default for RawProxy {
     fn default() -> Self {
         Self { listen: LISTEN, passthrough: Vec::new(), cors: Vec::new() }
-    }
-}
-
-impl Default for ProxyParams {
-    fn default() -> Self {
-        Self { raw: RawProxy::default(), patterns: Vec::new() }
     }
 }
 

@@ -73,7 +73,7 @@ impl TryFrom<WrittenCanary> for CanaryParams {
     type Error = ParamsError;
 
     fn try_from(written: WrittenCanary) -> Result<Self, ParamsError> {
-        if !(written.max_usd_per_day >= 0.0) {
+        if written.max_usd_per_day.is_nan() || written.max_usd_per_day < 0.0 {
             return Err(ParamsError::Usd);
         }
         if written.every.as_millis().is_some_and(|ms| ms < 1_000) {
@@ -149,7 +149,7 @@ impl TryFrom<WrittenBurst> for BurstParams {
     type Error = ParamsError;
 
     fn try_from(written: WrittenBurst) -> Result<Self, ParamsError> {
-        if !(written.max_usd_per_day >= 0.0) {
+        if written.max_usd_per_day.is_nan() || written.max_usd_per_day < 0.0 {
             return Err(ParamsError::Usd);
         }
         if !(1..=BURST_ITEMS).contains(&written.items) {
