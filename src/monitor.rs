@@ -2,12 +2,14 @@
 //! metrics and events.
 
 pub mod board;
+mod control;
 mod live;
 pub mod orders;
 mod probes;
 mod publish;
 pub mod run;
 pub mod target;
+mod teller;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

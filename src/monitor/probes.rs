@@ -11,9 +11,9 @@ use crate::prompt::BurstReason;
 use crate::verdict::Source;
 
 impl Monitor {
-    pub(super) async fn report(&mut self, report: Report) {
+    pub(super) fn report(&mut self, report: Report) {
         match report {
-            Report::Called(called) => self.called(*called).await,
+            Report::Called(called) => self.called(*called),
             Report::BurstStarted { target, reason, planned, generation } => {
                 let now = self.out.clock.now();
                 if let Some(watched) = self.targets.get_mut(&target) {
@@ -24,13 +24,13 @@ impl Monitor {
                 let now = self.out.clock.now();
                 let Some(watched) = self.targets.get_mut(&target) else { return };
                 let effects = watched.core.on_burst_ended(now);
-                self.apply(&target, effects).await;
+                self.apply(&target, effects);
             }
             Report::ProbeLost { target, generation, why } => {
                 let now = self.out.clock.now();
                 let Some(watched) = self.targets.get_mut(&target) else { return };
                 let effects = watched.core.on_probe_lost(now, generation, &why);
-                self.apply(&target, effects).await;
+                self.apply(&target, effects);
             }
             Report::Calibrating { target, done, planned } => {
                 if let Some(watched) = self.targets.get_mut(&target) {
@@ -42,11 +42,11 @@ impl Monitor {
                     watched.next_call = at;
                 }
             }
-            Report::Calibrated(calibrated) => self.calibrated(calibrated).await,
+            Report::Calibrated(calibrated) => self.calibrated(calibrated),
         }
     }
 
-    async fn called(&mut self, called: Called) {
+    fn called(&mut self, called: Called) {
         let Called { mut sample, outcome, similarity, more } = called;
         sample.signals.drift = similarity.map(|s| 1.0 - s);
         self.count_outcome(&outcome);
@@ -61,13 +61,13 @@ impl Monitor {
             _ => {}
         }
         let stop = effects.iter().any(|e| matches!(e, Effect::StopBurst));
-        self.apply(&target, effects).await;
+        self.apply(&target, effects);
         if let Some(more) = more {
             let _ = more.send(!stop); // a prober that is gone asks no further
         }
     }
 
-    async fn calibrated(&mut self, calibrated: Calibrated) {
+    fn calibrated(&mut self, calibrated: Calibrated) {
         let now = self.out.clock.now();
         let Calibrated { target, result } = calibrated;
         let Some(watched) = self.targets.get_mut(&target) else { return };
@@ -81,8 +81,8 @@ impl Monitor {
             }
             Err(why) => ("refused", why, Vec::new()),
         };
-        self.event(now, EventKind::Calibration, Some(&target), word, message, serde_json::Value::Null).await;
-        self.apply(&target, effects).await;
+        self.event(now, EventKind::Calibration, Some(&target), word, message, serde_json::Value::Null);
+        self.apply(&target, effects);
         self.publish(&target, now);
         self.show(now);
     }

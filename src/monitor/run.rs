@@ -14,7 +14,8 @@ use super::board::{Board, RouteCard};
 use super::live::{Embedded, Live};
 use super::orders::{Order, Report};
 use super::target::{Effect, EventOf, Setup, TargetCore};
-use super::{Command, Fact, Inbox, Observed};
+use super::teller::Teller;
+use super::{Fact, Inbox, Observed};
 use crate::baseline::Baseline;
 use crate::breaker;
 use crate::cache::Cache;
@@ -34,9 +35,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// The board and the metrics are renewed every so many ticks, and at every transition.
 const SHOW_EVERY: u32 = 5;
 /// A route's fallback ratio looks back so far, milliseconds.
-const FALLBACK_SPAN_MS: u64 = 300_000;
+pub(super) const FALLBACK_SPAN_MS: u64 = 300_000;
 /// Requests that a route's fallback window holds at most.
-const FALLBACK_CAPACITY: usize = 10_000;
+pub(super) const FALLBACK_CAPACITY: usize = 10_000;
 /// Prefix of a target's saved state in the store.
 pub const STATE_KEY: &str = "target/";
 
@@ -97,7 +98,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    fn new(core: TargetCore, start: &Start, now: Timestamp) -> Self {
+    pub(super) fn new(core: TargetCore, start: &Start, now: Timestamp) -> Self {
         let open = matches!(core.breaker().state(), BreakerState::Open | BreakerState::ForcedOpen);
         Self {
             core,
@@ -122,6 +123,7 @@ pub struct Monitor {
     ticks: u32,
     dropped_seen: u64,
     pub(super) embedded_seen: u64,
+    teller: Teller,
 }
 
 impl std::fmt::Debug for Monitor {
@@ -156,8 +158,17 @@ impl Monitor {
             .map(|lane| (Arc::clone(&lane.name), TimeWindow::new(FALLBACK_SPAN_MS, FALLBACK_CAPACITY)))
             .collect();
         let live = Live::new(out.embedder.clone(), out.seed);
-        let mut monitor =
-            Self { targets, lanes, fallbacks, live, out, ticks: 0, dropped_seen: 0, embedded_seen: 0 };
+        let mut monitor = Self {
+            targets,
+            lanes,
+            fallbacks,
+            live,
+            out,
+            ticks: 0,
+            dropped_seen: 0,
+            embedded_seen: 0,
+            teller: Teller::default(),
+        };
         for name in monitor.names() {
             monitor.publish(&name, now);
         }
@@ -173,6 +184,7 @@ impl Monitor {
         mut reports: mpsc::Receiver<Report>,
         mut stop: watch::Receiver<bool>,
     ) {
+        let telling = self.teller.start(self.out.board.clone());
         let (embedded_out, mut embedded) = mpsc::channel::<Embedded>(256);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -180,36 +192,38 @@ impl Monitor {
             tokio::select! {
                 biased;
                 () = told(&mut stop) => break,
-                Some(fact) = inbox.facts.recv() => self.fact(fact).await,
-                _ = tick.tick() => self.tick(&inbox).await,
-                Some(command) = inbox.commands.recv() => self.command(command).await,
-                Some(report) = reports.recv() => self.report(report).await,
-                Some(answer) = embedded.recv() => self.embedded(answer).await,
-                Some(observed) = inbox.observed.recv() => self.observed(observed, &embedded_out).await,
+                Some(fact) = inbox.facts.recv() => self.fact(fact),
+                _ = tick.tick() => self.tick(&inbox),
+                Some(command) = inbox.commands.recv() => self.command(command),
+                Some(report) = reports.recv() => self.report(report),
+                Some(answer) = embedded.recv() => self.embedded(answer),
+                Some(observed) = inbox.observed.recv() => self.observed(observed, &embedded_out),
             }
         }
         for name in self.names() {
             self.save(&name);
         }
         self.out.store.flush().await;
+        drop(self.teller);
+        let _ = telling.await; // ends once the last event is told
     }
 
-    fn names(&self) -> Vec<Arc<str>> {
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
         self.targets.keys().cloned().collect()
     }
 
-    async fn fact(&mut self, fact: Fact) {
+    fn fact(&mut self, fact: Fact) {
         match fact {
-            Fact::Outcome(outcome) => self.outcome(outcome).await,
+            Fact::Outcome(outcome) => self.outcome(outcome),
             Fact::Done(done) => self.done(&done),
         }
     }
 
-    async fn outcome(&mut self, outcome: Outcome) {
+    fn outcome(&mut self, outcome: Outcome) {
         self.count_outcome(&outcome);
         let Some(watched) = self.targets.get_mut(&outcome.target) else { return };
         let effects = watched.core.on_outcome(&outcome);
-        self.apply(&outcome.target, effects).await;
+        self.apply(&outcome.target, effects);
     }
 
     fn done(&mut self, done: &Done) {
@@ -220,14 +234,14 @@ impl Monitor {
         }
     }
 
-    async fn observed(&mut self, observed: Observed, embedded: &mpsc::Sender<Embedded>) {
+    fn observed(&mut self, observed: Observed, embedded: &mpsc::Sender<Embedded>) {
         match observed {
             Observed::Sample(sample) => {
                 let Some(watched) = self.targets.get_mut(&sample.target) else { return };
                 let sound = sample.class.is_none() && !sample.partial;
                 let healthy = sound && watched.core.health().is_unsuspected();
                 let effects = watched.core.on_sample(&sample, None);
-                self.apply(&sample.target.clone(), effects).await;
+                self.apply(&sample.target.clone(), effects);
                 self.live.embed(*sample, healthy, embedded, &self.out.store);
             }
             Observed::Exchange(exchange) => self.out.store.record_exchange(*exchange),
@@ -235,7 +249,7 @@ impl Monitor {
     }
 
     /// The vectors of a live prompt and answer are there.
-    async fn embedded(&mut self, answer: Embedded) {
+    fn embedded(&mut self, answer: Embedded) {
         let (target, at) = (Arc::clone(&answer.target), answer.at);
         let Some((drift, summary)) = self.live.record(answer) else { return };
         let Some(watched) = self.targets.get_mut(&target) else { return };
@@ -249,59 +263,7 @@ impl Monitor {
         self.out.store.record_point(target, "prompt_drift", at, drift.prompt);
     }
 
-    async fn command(&mut self, command: Command) {
-        let now = self.out.clock.now();
-        match command {
-            Command::Breaker { target, action, reason, reply } => {
-                let Some(watched) = self.targets.get_mut(&target) else { return };
-                let effects = watched.core.operator(now, action, &reason);
-                self.apply(&target, effects).await;
-                self.publish(&target, now);
-                self.show(now);
-                if let Some(watched) = self.targets.get(&target) {
-                    let _ = reply.send(watched.core.admission(now).state);
-                }
-            }
-            Command::Reload { starts, lanes, gate } => self.reload(starts, lanes, gate, now),
-            Command::Probe { target, reply } => {
-                let _ = reply.send(self.burst_on_demand(&target));
-            }
-        }
-    }
-
-    /// Targets that stay keep their state; a burst that was under way has ended with its prober.
-    fn reload(&mut self, starts: Vec<Start>, lanes: Vec<Lane>, gate: Gate, now: Timestamp) {
-        self.out.gate = gate;
-        let mut before = std::mem::take(&mut self.targets);
-        for (i, start) in starts.into_iter().enumerate() {
-            let name = Arc::clone(&start.setup.name);
-            let seed = self.out.seed.wrapping_add(i as u64);
-            let (canaries, bursts) = start.golden;
-            let mut watched = before
-                .remove(&name)
-                .unwrap_or_else(|| Watched::new(TargetCore::new(start.setup.clone(), seed), &start, now));
-            watched.mode = start.setup.mode;
-            watched.core.set_setup(start.setup);
-            let _ = watched.core.on_burst_ended(now); // nothing was proven
-            let _ = watched.core.set_golden(now, canaries, bursts, start.baseline);
-            watched.prober = start.prober;
-            watched.golden = start.golden;
-            watched.calibration = None;
-            self.targets.insert(name, watched);
-        }
-        self.fallbacks.retain(|name, _| lanes.iter().any(|lane| lane.name == *name));
-        for lane in &lanes {
-            let fresh = || TimeWindow::new(FALLBACK_SPAN_MS, FALLBACK_CAPACITY);
-            self.fallbacks.entry(Arc::clone(&lane.name)).or_insert_with(fresh);
-        }
-        self.lanes = lanes;
-        for name in self.names() {
-            self.publish(&name, now);
-        }
-        self.show(now);
-    }
-
-    async fn tick(&mut self, inbox: &Inbox) {
+    fn tick(&mut self, inbox: &Inbox) {
         let now = self.out.clock.now();
         self.out.gate.beat(now);
         for lane in &self.lanes {
@@ -323,7 +285,7 @@ impl Monitor {
             if watched.core.health().is_unsuspected() {
                 watched.last_good = now;
             }
-            self.apply(&name, effects).await;
+            self.apply(&name, effects);
             self.publish(&name, now);
         }
         self.ticks = self.ticks.wrapping_add(1);
@@ -346,11 +308,11 @@ impl Monitor {
         })
     }
 
-    pub(super) async fn apply(&mut self, target: &Arc<str>, effects: Vec<Effect>) {
+    pub(super) fn apply(&mut self, target: &Arc<str>, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::Transition(transition) => self.transition(target, &transition),
-                Effect::Event(event) => self.tell(*event).await,
+                Effect::Event(event) => self.tell(*event),
                 Effect::StartBurst { reason, generation } => {
                     self.order(target, Order::Burst { reason, generation })
                 }
@@ -414,7 +376,7 @@ impl Monitor {
         }
     }
 
-    pub(super) async fn event(
+    pub(super) fn event(
         &mut self,
         at: Timestamp,
         kind: EventKind,
@@ -424,21 +386,18 @@ impl Monitor {
         data: serde_json::Value,
     ) {
         let (target, reason) = (target.cloned(), reason.to_owned());
-        self.tell(EventOf(Event { id: 0, at, kind, target, route: None, reason, message, data })).await;
+        self.tell(EventOf(Event { id: 0, at, kind, target, route: None, reason, message, data }));
     }
 
-    /// Stored for good, then told. A store that cannot write delays nothing for long and loses no telling.
-    pub(super) async fn tell(&mut self, event: EventOf) {
-        let mut event = event.0;
+    /// Stored for good, then told, in that order and without waiting here.
+    pub(super) fn tell(&mut self, event: EventOf) {
+        let event = event.0;
         tracing::info!(
             kind = ?event.kind, target_name = event.target.as_deref().unwrap_or(""), reason = %event.reason,
             message = %event.message, "event"
         );
-        match self.out.store.record_event(event.clone()).durable().await {
-            Ok(id) => event.id = id,
-            Err(error) => tracing::warn!(%error, "event is not on disk"),
-        }
-        self.out.board.tell(Arc::new(event));
+        let ack = self.out.store.record_event(event.clone());
+        self.teller.tell(event, ack);
     }
 
     /// The routes' cards.
