@@ -62,7 +62,7 @@ pub enum StartError {
     #[error("embed.model: {0}")]
     Embed(#[from] EmbedError),
     /// The database cannot be opened.
-    #[error("store: {0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// The admin token cannot be had.
     #[error("{0}")]
