@@ -1,7 +1,7 @@
 //! Every module's parameters side by side: strict TOML, errors with the field's path.
 //!
 //! Each section is read on its own, so that one look at the file tells all of its faults. What a
-//! section alone can know, its module checks; what takes two sections to know stands in [`check`].
+//! section alone can know, its module checks; what takes two sections to know stands in `check`.
 //! Every key has a default that works; a file that names one target is complete.
 
 mod check;

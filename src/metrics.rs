@@ -1,6 +1,6 @@
 //! Every metric's name, unit, labels and buckets.
 //!
-//! Names are a contract with alert rules and dashboards, so they stand in one table ([`table`]) and
+//! Names are a contract with alert rules and dashboards, so they stand in one table (`table`) and
 //! nowhere else; each row of the table is also a method of [`Metrics`] that takes the row's labels.
 //! Label sets are closed where the vocabulary is closed, and bounded where it is not: beyond the limit
 //! of series a counter or histogram adds up under `other`, and a gauge is not written, because a gauge

@@ -4,7 +4,7 @@
 //! One scanner for all: markers begin with one of few characters, so that everything else costs one
 //! comparison. A marker that the prompt holds, or that stands in a code span or block, is under
 //! discussion and no leak. Text is kept only while it may still become a marker (at most
-//! [`MAX_MARKER_BYTES`]), plus a short head for tool calls printed as plain JSON.
+//! `MAX_MARKER_BYTES`), plus a short head for tool calls printed as plain JSON.
 
 use std::collections::HashSet;
 

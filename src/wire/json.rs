@@ -7,7 +7,7 @@
 //! with twenty alternatives; the node list is reused from event to event and strings and numbers are
 //! decoded only when asked for, which keeps a token near a microsecond.
 //!
-//! Limits: no recursion anywhere, at most [`MAX_NODES`] nodes and [`MAX_DEPTH`] levels; beyond either
+//! Limits: no recursion anywhere, at most `MAX_NODES` nodes and `MAX_DEPTH` levels; beyond either
 //! the rest counts as unread (`cut`).
 
 mod value;
