@@ -198,10 +198,16 @@ impl Judge {
     }
 }
 
+/// After a longer event the reader's memory is given back, bytes.
+const LONG_EVENT: usize = 32 << 10;
+
 /// Takes one unit of a stream; true if it brought content.
 fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &Ask) -> bool {
     let (name, data) = match unit {
-        Unit::Event(name, data) => (name, data.trim_ascii()),
+        Unit::Event(name, data) => {
+            answer.has_events = true;
+            (name, data.trim_ascii())
+        }
         Unit::Line(data) => (&b""[..], data),
         Unit::Comment => return false,
         Unit::Dropped => {
@@ -209,11 +215,11 @@ fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &As
             return false;
         }
     };
-    if data == b"[DONE]" {
-        answer.marked_end = true;
+    if data.is_empty() {
         return false;
     }
-    if data.is_empty() {
+    if is_done(data) {
+        answer.marked_end = true;
         return false;
     }
     let (root, odd) = doc.parse(data);
@@ -230,7 +236,17 @@ fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &As
     if name == b"error" && answer.fault.is_none() {
         answer.fault = Some(crate::wire::Fault::of(root.field("error").unwrap_or(root), root));
     }
-    answer.document(root, false, at_ms, ask)
+    let content = answer.document(root, false, at_ms, ask);
+    if data.len() > LONG_EVENT {
+        doc.shrink();
+    }
+    content
+}
+
+/// `[DONE]`, as any server spells it.
+fn is_done(data: &[u8]) -> bool {
+    let bare = data.strip_prefix(b"\"").and_then(|d| d.strip_suffix(b"\"")).unwrap_or(data);
+    bare.eq_ignore_ascii_case(b"[DONE]")
 }
 
 #[cfg(test)]

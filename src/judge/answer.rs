@@ -5,7 +5,7 @@ use super::choice::{Choice, Room};
 use super::confidence::Confidence;
 use super::vectors::Vectors;
 use crate::verdict::{Flag, FlagSet};
-use crate::wire::{self, Counts, Event, Fault, Position, Value};
+use crate::wire::{self, Counts, Event, Fault, Position, Substance, Value};
 
 /// Most choices followed; each costs some 20 kB. Further ones make the analysis partial.
 const MAX_CHOICES: usize = 4;
@@ -26,6 +26,8 @@ pub(super) struct Answer {
     pub(super) model: Option<String>,
     pub(super) fault: Option<Fault>,
     pub(super) flags: FlagSet,
+    /// A stream had at least one event in the wire's own form.
+    pub(super) has_events: bool,
     /// The wire's own terminal marker was seen.
     pub(super) marked_end: bool,
     pub(super) has_content: bool,
@@ -34,7 +36,6 @@ pub(super) struct Answer {
     pub(super) first_ms: Option<u64>,
     pub(super) last_ms: u64,
     room: Room,
-    echo_chars: usize,
 }
 
 impl Answer {
@@ -48,13 +49,13 @@ impl Answer {
             model: None,
             fault: None,
             flags: FlagSet::EMPTY,
+            has_events: false,
             marked_end: false,
             has_content: false,
             partial: false,
             first_ms: None,
             last_ms: 0,
             room: Room(room),
-            echo_chars: 0,
         }
     }
 
@@ -64,6 +65,9 @@ impl Answer {
             // The body itself is bounded; nothing of it needs to be dropped.
             self.room.0 = usize::MAX;
         }
+        // Some gateways wrap their error in a list.
+        let listed = root.is_array() && wire::substance(ask.wire) != Substance::Vectors;
+        let root = if listed { root.items().next().unwrap_or(root) } else { root };
         let mut content = false;
         wire::read(ask.wire, root, whole, &mut |event| content |= self.event(event, ask));
         if content {
@@ -156,14 +160,8 @@ impl Answer {
     }
 
     fn position(&mut self, choice: u32, position: &Position<'_>, ask: &Ask) {
-        if let Some(prompt) = ask.echo_chars {
-            // With echo the prompt's own tokens come first, and their probabilities are not the answer's.
-            let start = position.offset.and_then(|o| usize::try_from(o).ok()).unwrap_or(self.echo_chars);
-            let bytes = position.token.to_bytes();
-            self.echo_chars += String::from_utf8_lossy(&bytes).chars().count();
-            if start < prompt {
-                return;
-            }
+        if self.with(choice, ask, |c, _| c.is_echo(position)) == Some(true) {
+            return;
         }
         let leads = self.choices.first().is_none_or(|c| c.index == choice);
         self.confidence.add(position, leads);

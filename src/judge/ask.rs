@@ -44,8 +44,8 @@ pub struct Ask {
     pub prompt_text: String,
     /// The conversation's latest text, capped: what the answer may echo without being odd.
     pub context_text: String,
-    /// Characters of the prompt that the answer repeats at its start (`echo`).
-    pub echo_chars: Option<usize>,
+    /// Characters of each prompt that its answers repeat at their start (`echo`); empty if they do not.
+    pub echo_chars: Vec<usize>,
     /// Form of text asked for.
     pub format: Option<Arc<Format>>,
     /// Tools offered.
@@ -98,7 +98,7 @@ impl Ask {
                 .or_else(|| root.path(&["options", "num_predict"])?.count())
                 .and_then(positive),
             input_tokens_estimate: (texts.bytes / BYTES_PER_TOKEN).max(1),
-            echo_chars: flag("echo").then(|| texts.prompt.chars().count()),
+            echo_chars: if flag("echo") { echoes(root) } else { Vec::new() },
             prompt_text,
             context_text: texts.context,
             format: Format::read(root).map(Arc::new),
@@ -109,6 +109,14 @@ impl Ask {
             request_hash: hash(root),
             readable: true,
         }
+    }
+
+    /// Characters of the prompt that the choice of that index repeats first.
+    #[must_use]
+    pub fn echo_of(&self, choice: u32) -> usize {
+        let prompts = self.echo_chars.len().max(1);
+        let per_prompt = (self.choices as usize / prompts).max(1);
+        self.echo_chars.get(choice as usize / per_prompt).copied().unwrap_or(0)
     }
 
     fn unreadable(wire: Wire, body: &[u8]) -> Self {
@@ -124,7 +132,7 @@ impl Ask {
             input_tokens_estimate: (body.len() as u64 / BYTES_PER_TOKEN).max(1),
             prompt_text: String::new(),
             context_text: String::new(),
-            echo_chars: None,
+            echo_chars: Vec::new(),
             format: None,
             tools: Arc::default(),
             wants_base64: None,
@@ -139,6 +147,13 @@ impl Ask {
 /// Prompts of one completions request: a list of texts or of token lists; one list of tokens is one.
 fn prompts(prompt: Value<'_>) -> i64 {
     i64::try_from(prompt.items().count()).unwrap_or(MAX_CHOICES).max(1)
+}
+
+/// Characters of each prompt; 0 for one given as tokens.
+fn echoes(root: Value<'_>) -> Vec<usize> {
+    let length = |v: Value<'_>| v.string().map_or(0, |s| s.chars().count());
+    let Some(prompt) = root.field("prompt") else { return Vec::new() };
+    if prompt.is_array() { prompt.items().map(length).collect() } else { vec![length(prompt)] }
 }
 
 #[derive(Default)]
@@ -268,7 +283,7 @@ mod tests {
     fn completions_count_prompts_and_echo() {
         let ask = Ask::parse(Wire::Completions, br#"{"prompt":["a b","c"],"n":3,"logprobs":0,"echo":true}"#);
         assert_eq!((ask.choices, ask.logprobs, ask.top_logprobs), (6, true, None));
-        assert!(ask.echo_chars.is_some());
+        assert_eq!((ask.echo_of(0), ask.echo_of(2), ask.echo_of(3), ask.echo_of(9)), (3, 3, 1, 0));
         let tokens = Ask::parse(Wire::Completions, br#"{"prompt":[1,2,3],"logprobs":2}"#);
         assert_eq!((tokens.choices, tokens.top_logprobs), (1, Some(2)));
     }

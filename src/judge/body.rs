@@ -215,6 +215,14 @@ impl Body {
             }
         };
         match seen.first()? {
+            // Announced as events and begun as JSON: one JSON line among events, or one document.
+            b'{' | b'[' if self.expects_sse => {
+                let Some(end) = seen.iter().position(|&b| b == b'\n' || b == b'\r') else {
+                    return (seen.len() > MAX_LINE).then(json);
+                };
+                let is_line = matches!(seen[..end].trim_ascii_end().last(), Some(b'}' | b']'));
+                return Some(if is_line { Framing::Sse(Sse::new(MAX_LINE)) } else { json() });
+            }
             b'{' | b'[' => return Some(json()),
             b'<' | 0x1f => return Some(Framing::Opaque),
             b':' => return Some(Framing::Sse(Sse::new(MAX_LINE))),
@@ -242,7 +250,10 @@ impl Body {
             Framing::Json(held, cut) => Rest::Json(held, cut),
             Framing::Opaque => Rest::Opaque,
             Framing::Undecided(_) if !self.has_substance => Rest::Empty,
-            Framing::Undecided(_) => Rest::Opaque,
+            Framing::Undecided(seen) => match seen.first() {
+                Some(b'{' | b'[' | 0xef) => Rest::Json(seen, false),
+                _ => Rest::Opaque,
+            },
         }
     }
 }

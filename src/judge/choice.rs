@@ -4,7 +4,7 @@ use super::ask::Ask;
 
 use crate::text::{Context, Finish, Report, Watch};
 use crate::verdict::{Flag, FlagSet};
-use crate::wire::{Channel, ToolPiece};
+use crate::wire::{Channel, Position, ToolPiece};
 
 /// Most tool calls followed in one choice.
 const MAX_TOOLS: usize = 64;
@@ -100,7 +100,11 @@ pub(super) struct Choice {
     pub(super) finish: Option<(String, Ending)>,
     pub(super) flags: FlagSet,
     visible: bool,
+    /// Characters of the prompt that the text repeats first, those still to come, and those that
+    /// logprobs have been given for.
+    echo: usize,
     echo_left: usize,
+    echo_seen: usize,
     watch: Watch,
     reasoning: Option<Box<Watch>>,
 }
@@ -112,6 +116,7 @@ fn watch(ask: &Ask) -> Watch {
 
 impl Choice {
     pub(super) fn new(index: u32, ask: &Ask) -> Self {
+        let echo = ask.echo_of(index);
         Self {
             index,
             text: String::new(),
@@ -124,7 +129,9 @@ impl Choice {
             finish: None,
             flags: FlagSet::EMPTY,
             visible: false,
-            echo_left: ask.echo_chars.unwrap_or(0),
+            echo_left: echo,
+            echo,
+            echo_seen: 0,
             watch: watch(ask),
             reasoning: None,
         }
@@ -211,6 +218,17 @@ impl Choice {
         }
         self.tools.push(Tool { index: piece.index, ..Tool::default() });
         Some(self.tools.len() - 1)
+    }
+
+    /// Whether a position is the prompt's own, repeated: its probability says nothing of the answer.
+    pub(super) fn is_echo(&mut self, position: &Position<'_>) -> bool {
+        if self.echo == 0 {
+            return false;
+        }
+        let start = position.offset.and_then(|o| usize::try_from(o).ok()).unwrap_or(self.echo_seen);
+        let bytes = position.token.to_bytes();
+        self.echo_seen += String::from_utf8_lossy(&bytes).chars().count();
+        start < self.echo
     }
 
     pub(super) fn ended(&mut self, reason: &str) {

@@ -18,7 +18,9 @@ const MAX_TEXT: usize = 16 << 10;
 /// Most tool calls in a verdict.
 const MAX_CALLS: usize = 16;
 /// No tokeniser packs more than this many bytes into a token over a whole answer.
-const MAX_BYTES_PER_TOKEN: u64 = 48;
+const MAX_BYTES_PER_TOKEN: u64 = 24;
+/// What a few very long tokens (indentation, rules) may add to that.
+const SLACK_BYTES: u64 = 256;
 /// Estimated bytes of a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -61,6 +63,7 @@ impl Seen<'_> {
     pub(super) fn conclude(mut self) -> Verdict {
         let mut flags = FlagSet::EMPTY;
         let lenient = self.read_body(&mut flags);
+        self.partial |= self.answer.partial;
         self.fault_flags(&mut flags);
         self.stream_flags(&mut flags);
         let whole = self.is_whole(flags);
@@ -135,7 +138,8 @@ impl Seen<'_> {
         let success = self.success();
         let failed = self.answer.choices.iter().any(|c| c.ending() == Some(Ending::Failure));
         if success && (self.answer.fault.is_some() || failed) {
-            flags.insert(if self.is_stream() { Flag::StreamErrorEvent } else { Flag::UpstreamErrorIn200 });
+            let event = self.is_stream() && self.answer.has_events;
+            flags.insert(if event { Flag::StreamErrorEvent } else { Flag::UpstreamErrorIn200 });
         }
         match self.answer.fault.as_ref().map(|f| f.kind) {
             Some(FaultKind::RateLimited | FaultKind::Quota) => flags.insert(Flag::RateLimited),
@@ -157,10 +161,11 @@ impl Seen<'_> {
         if !self.is_stream() || !self.success() || matches!(self.end, End::ClientGone | End::TimedOut(_)) {
             return;
         }
+        if self.answer.fault.is_some() && !self.answer.has_events {
+            return; // an error body under a stream's name, and no stream at all
+        }
         let ended = self.answer.marked_end || self.answer.all_finished();
-        if (!ended && !self.partial && !self.answer.partial)
-            || (self.end == End::Broken && !self.answer.marked_end)
-        {
+        if (!ended && !self.partial) || (self.end == End::Broken && !self.answer.marked_end) {
             flags.insert(Flag::StreamIncomplete);
         }
         let reasons = self.answer.choices.iter().all(|c| c.finish.is_some());
@@ -310,7 +315,8 @@ impl Seen<'_> {
                 _ => true,
             };
             let output = verdict.usage.output;
-            let seen = whole && output.is_some_and(|n| text > n.saturating_mul(MAX_BYTES_PER_TOKEN));
+            let most = |n: u64| if n == 0 { 0 } else { n.saturating_mul(MAX_BYTES_PER_TOKEN) + SLACK_BYTES };
+            let seen = whole && output.is_some_and(|n| text > most(n));
             if negative || !sum || seen {
                 flags.insert(Flag::UsageInconsistent);
             }
@@ -417,12 +423,11 @@ impl Seen<'_> {
         verdict.error = fault.map(|f| f.message);
         verdict.model = self.answer.model;
         verdict.embedding = self.answer.vectors.first;
-        verdict.partial = self.partial || self.answer.partial;
+        verdict.partial = self.partial;
         verdict.streamed = is_stream;
         verdict.logprob_positions = self.answer.confidence.valid;
         verdict.first_position = self.answer.confidence.first_position;
         if let Some(first) = self.answer.choices.into_iter().min_by_key(|c| c.index) {
-            verdict.partial |= first.text_cut && !is_stream;
             verdict.finish_reason = first.finish.map(|f| f.0);
             verdict.text = first.text;
             verdict.text.truncate(verdict.text.floor_char_boundary(MAX_TEXT));

@@ -12,6 +12,8 @@ use crate::wire::Value;
 
 /// Longest schema that is compiled, bytes; longer ones judge nothing.
 const MAX_SCHEMA: usize = 128 << 10;
+/// Schemas of all tools of one request together, bytes; further tools are judged by name alone.
+const MAX_SCHEMAS: usize = 512 << 10;
 /// Largest compiled pattern, bytes.
 const MAX_PATTERN: usize = 1 << 20;
 /// Most tools remembered of one request.
@@ -132,6 +134,7 @@ impl Tools {
     pub fn read(root: Value<'_>) -> Self {
         let list = root.field("tools").or_else(|| root.field("functions"));
         let mut tools = Self { complete: true, ..Self::default() };
+        let mut room = MAX_SCHEMAS;
         for tool in list.into_iter().flat_map(|l| l.items()) {
             let inner = tool.field("function").or_else(|| tool.field("custom")).unwrap_or(tool);
             let name = inner.field("name").and_then(|n| n.string());
@@ -141,7 +144,10 @@ impl Tools {
                 continue;
             };
             let schema = ["parameters", "input_schema"].iter().find_map(|n| inner.field(n));
-            let schema = schema.filter(|s| s.is_object()).map(|s| Schema::new(s.span()));
+            let schema = schema.filter(|s| s.is_object() && s.span().len() <= room).map(|s| {
+                room -= s.span().len();
+                Schema::new(s.span())
+            });
             tools.offered.push((name.into_owned(), schema));
         }
         tools.choice = root

@@ -636,3 +636,41 @@ fn cost_of_a_token_with_twenty_alternatives() {
     }
     println!("parse alone: {} ns a token", watch.elapsed_us() * 1000 / tokens);
 }
+
+#[test]
+fn json_under_the_name_of_a_stream_is_read_as_what_it_is() {
+    let of = |body: &str| judge("{}", head(200, SSE), body.as_bytes(), End::Complete).flags.to_string();
+    assert_eq!(of("{\"error\":{\"code\":500}}"), "upstream_error_in_200");
+    assert_eq!(of("{\"error\":{\"code\":500}}\n"), "upstream_error_in_200");
+    assert_eq!(of("{\n  \"error\": {\"code\": 500}\n}\n"), "upstream_error_in_200");
+    assert_eq!(of("[{\"error\":{\"code\":500}}]"), "upstream_error_in_200");
+    let answer = r#"{"choices":[{"message":{"content":"Hi."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#;
+    assert_eq!(of(answer), "");
+    assert_eq!(of(&format!("{answer}\n")), "");
+}
+
+#[test]
+fn other_events_of_a_stream_are_no_errors() {
+    let hello = delta(r#"{"content":"Hello."}"#);
+    let verdict = stream(
+        "{}",
+        &[r#"{"status":"queued","message":"place 3"}"#, "null", &hello, &ended("stop"), "\"[done]\""],
+        End::Complete,
+    );
+    flags(&verdict, "");
+}
+
+#[test]
+fn echoed_prompts_are_not_the_answer() {
+    let ask =
+        Arc::new(Ask::parse(Wire::Completions, br#"{"prompt":["a b","xyz"],"echo":true,"logprobs":1}"#));
+    let body = r#"{"choices":[
+        {"index":0,"text":"a b c","logprobs":{"tokens":["a"," b"," c"],"token_logprobs":[null,-1,-0.2],"top_logprobs":[null,{" b":-1},{" c":-0.2}]},"finish_reason":"length"},
+        {"index":1,"text":"xyz!","logprobs":{"tokens":["xyz","!"],"token_logprobs":[null,-0.4],"top_logprobs":[null,{"!":-0.4}],"text_offset":[0,3]},"finish_reason":"stop"}],
+        "usage":{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}}"#;
+    let mut judge = Judge::new(ask, head(200, JSON));
+    let _ = judge.push(1, body.as_bytes());
+    let verdict = judge.finish(2, End::Complete);
+    flags(&verdict, "truncated");
+    assert_eq!((verdict.text.as_str(), verdict.logprob_positions), (" c", 2));
+}

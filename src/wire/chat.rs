@@ -11,100 +11,186 @@ const MAX_INDEX: i64 = 127;
 
 /// Turns one document into events.
 pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
-    head(root, emit);
+    let top = Top::of(root);
+    top.head(whole, emit);
     let mut seen = 0_u128;
-    for (place, choice) in choices(root).enumerate() {
-        let index = choice_index(choice, place, whole, &mut seen, emit);
-        choice_events(choice, index, emit);
-        for holder in ["message", "delta"] {
-            if let Some(message) = choice.field(holder) {
-                message_events(message, index, emit);
+    for (place, choice) in top.choices().enumerate() {
+        let parts = Parts::of(choice);
+        let index = parts.index(place, whole, &mut seen, emit);
+        parts.extras(choice, index, emit);
+        // A closing chunk may repeat the whole message beside its delta.
+        let message = if whole { parts.message.or(parts.delta) } else { parts.delta.or(parts.message) };
+        if let Some(message) = message {
+            message_events(message, index, emit);
+        } else if let Some(text) = parts.text {
+            text_of(text, index, Channel::Text, emit);
+        }
+        parts.ending(index, emit);
+    }
+    top.tail(emit);
+}
+
+/// The members of a body that both OpenAI wires know, found in one pass: a stream asks for them with
+/// every token.
+pub(super) struct Top<'a> {
+    root: Value<'a>,
+    model: Option<Value<'a>>,
+    choices: Option<Value<'a>>,
+    usage: Option<Value<'a>>,
+    x_groq: Option<Value<'a>>,
+    timings: Option<Value<'a>>,
+    probabilities: Option<Value<'a>>,
+    /// Some member is there that an error might have.
+    suspect: bool,
+}
+
+impl<'a> Top<'a> {
+    pub(super) fn of(root: Value<'a>) -> Self {
+        let mut top = Self {
+            root,
+            model: None,
+            choices: None,
+            usage: None,
+            x_groq: None,
+            timings: None,
+            probabilities: None,
+            suspect: false,
+        };
+        for (name, value) in root.members().filter(|(_, value)| !value.is_null()) {
+            match name.span() {
+                b"id" | b"created" | b"system_fingerprint" | b"service_tier" => {}
+                b"model" => top.model = Some(value),
+                b"choices" => top.choices = Some(value),
+                b"usage" => top.usage = Some(value),
+                b"x_groq" => top.x_groq = Some(value),
+                b"timings" => top.timings = Some(value),
+                b"completion_probabilities" => top.probabilities = Some(value),
+                b"object" => top.suspect |= value.is_key("error"),
+                _ => top.suspect = true,
             }
         }
-        ending(choice, index, emit);
+        top
     }
-    tail(root, emit);
+
+    /// Model and error.
+    pub(super) fn head(&self, whole: bool, emit: &mut Emit<'_>) {
+        if let Some(name) = self.model.and_then(|m| m.string()).filter(|m| !m.is_empty()) {
+            emit(Event::Model(&name));
+        }
+        if self.suspect {
+            // A stream's other events (progress, queue places) have messages, too.
+            let answered = !whole || self.choices().next().is_some();
+            if let Some(fault) = Fault::find(self.root, answered) {
+                emit(Event::Error(&fault));
+            }
+        }
+    }
+
+    /// The choices, whether a list or (seen once) a single object.
+    pub(super) fn choices(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let single = self.choices.filter(|c| c.is_object());
+        let list = self.choices.into_iter().flat_map(|c| c.items());
+        single.into_iter().chain(list).filter(|c| c.is_object())
+    }
+
+    /// Usage, wherever it stands, and llama.cpp's own probabilities.
+    pub(super) fn tail(&self, emit: &mut Emit<'_>) {
+        if let Some(list) = self.probabilities {
+            logprobs::entries(list, &mut |position| emit(Event::Position { choice: 0, position }));
+        }
+        let usage = self
+            .usage
+            .or_else(|| self.x_groq?.field("usage"))
+            .or_else(|| self.choices().find_map(|c| c.field("usage")))
+            .or(self.timings);
+        if let Some(counts) = usage.and_then(Counts::read) {
+            emit(Event::Usage(counts));
+        }
+    }
 }
 
-/// Model and error.
-pub(super) fn head(root: Value<'_>, emit: &mut Emit<'_>) {
-    if let Some(name) = root.field("model").and_then(|m| m.string()).filter(|m| !m.is_empty()) {
-        emit(Event::Model(&name));
-    }
-    let answered = choices(root).next().is_some();
-    if let Some(fault) = Fault::find(root, answered) {
-        emit(Event::Error(&fault));
-    }
+/// The members of a choice, found in one pass.
+pub(super) struct Parts<'a> {
+    index: Option<Value<'a>>,
+    message: Option<Value<'a>>,
+    delta: Option<Value<'a>>,
+    pub(super) text: Option<Value<'a>>,
+    logprobs: Option<Value<'a>>,
+    finish: Option<Value<'a>>,
+    error: Option<Value<'a>>,
+    filter: Option<Value<'a>>,
 }
 
-/// Usage, wherever it stands, and llama.cpp's own probabilities.
-pub(super) fn tail(root: Value<'_>, emit: &mut Emit<'_>) {
-    if let Some(list) = root.field("completion_probabilities") {
-        logprobs::entries(list, &mut |position| emit(Event::Position { choice: 0, position }));
+impl<'a> Parts<'a> {
+    pub(super) fn of(choice: Value<'a>) -> Self {
+        let mut parts = Self {
+            index: None,
+            message: None,
+            delta: None,
+            text: None,
+            logprobs: None,
+            finish: None,
+            error: None,
+            filter: None,
+        };
+        for (name, value) in choice.members().filter(|(_, value)| !value.is_null()) {
+            let slot = match name.span() {
+                b"index" => &mut parts.index,
+                b"message" => &mut parts.message,
+                b"delta" => &mut parts.delta,
+                b"text" => &mut parts.text,
+                b"logprobs" => &mut parts.logprobs,
+                b"finish_reason" => &mut parts.finish,
+                b"error" => &mut parts.error,
+                b"content_filter_results" => &mut parts.filter,
+                _ => continue,
+            };
+            *slot = Some(value);
+        }
+        parts
     }
-    let usage = root
-        .field("usage")
-        .or_else(|| root.path(&["x_groq", "usage"]))
-        .or_else(|| choices(root).find_map(|c| c.field("usage")))
-        .or_else(|| root.field("timings"));
-    if let Some(counts) = usage.and_then(Counts::read) {
-        emit(Event::Usage(counts));
-    }
-}
 
-/// The choices, whether a list or (seen once) a single object.
-pub(super) fn choices<'a>(root: Value<'a>) -> impl Iterator<Item = Value<'a>> {
-    let member = root.field("choices");
-    let single = member.filter(|c| c.is_object());
-    single.into_iter().chain(member.into_iter().flat_map(|c| c.items())).filter(|c| c.is_object())
-}
-
-/// The index of a choice; its place in the list where none is given.
-pub(super) fn choice_index(
-    choice: Value<'_>,
-    place: usize,
-    whole: bool,
-    seen: &mut u128,
-    emit: &mut Emit<'_>,
-) -> u32 {
-    let place = place.min(MAX_INDEX as usize) as u32;
-    let Some(given) = choice.field("index") else { return place };
-    match given.number() {
-        Some(n) if n.fract() == 0.0 && (0.0..=MAX_INDEX as f64).contains(&n) => {
-            let index = n as u32;
-            if whole && *seen & (1 << index) != 0 {
+    /// The index; the place in the list where none is given.
+    pub(super) fn index(&self, place: usize, whole: bool, seen: &mut u128, emit: &mut Emit<'_>) -> u32 {
+        let place = place.min(MAX_INDEX as usize) as u32;
+        let Some(given) = self.index else { return place };
+        match given.number() {
+            Some(n) if n.fract() == 0.0 && (0.0..=MAX_INDEX as f64).contains(&n) => {
+                let index = n as u32;
+                if whole && *seen & (1 << index) != 0 {
+                    emit(Event::Odd(Flag::IndexAnomaly));
+                }
+                *seen |= 1 << index;
+                index
+            }
+            _ => {
                 emit(Event::Odd(Flag::IndexAnomaly));
+                place
             }
-            *seen |= 1 << index;
-            index
-        }
-        _ => {
-            emit(Event::Odd(Flag::IndexAnomaly));
-            place
         }
     }
-}
 
-/// What stands on the choice itself, on both OpenAI wires.
-pub(super) fn choice_events(choice: Value<'_>, index: u32, emit: &mut Emit<'_>) {
-    if let Some(error) = choice.field("error").filter(|e| e.is_object() || e.is_string()) {
-        emit(Event::Error(&Fault::of(error, choice)));
+    /// What stands on the choice itself: error, probabilities, the filter's verdict.
+    pub(super) fn extras(&self, choice: Value<'_>, index: u32, emit: &mut Emit<'_>) {
+        if let Some(error) = self.error.filter(|e| e.is_object() || e.is_string()) {
+            emit(Event::Error(&Fault::of(error, choice)));
+        }
+        if let Some(list) = self.logprobs {
+            logprobs::read(list, &mut |position| emit(Event::Position { choice: index, position }));
+        }
+        let withheld = |filter: Value<'_>| {
+            filter.members().any(|(_, v)| v.field("filtered").and_then(|f| f.boolean()) == Some(true))
+        };
+        if self.filter.is_some_and(withheld) {
+            emit(Event::Filtered);
+        }
     }
-    if let Some(list) = choice.field("logprobs") {
-        logprobs::read(list, &mut |position| emit(Event::Position { choice: index, position }));
-    }
-    let withheld = |filter: Value<'_>| {
-        filter.members().any(|(_, v)| v.field("filtered").and_then(|f| f.boolean()) == Some(true))
-    };
-    if choice.field("content_filter_results").is_some_and(withheld) {
-        emit(Event::Filtered);
-    }
-}
 
-/// Why the choice ended.
-pub(super) fn ending(choice: Value<'_>, index: u32, emit: &mut Emit<'_>) {
-    if let Some(reason) = choice.field("finish_reason").and_then(|r| r.string()).filter(|r| !r.is_empty()) {
-        emit(Event::Finish { choice: index, reason: &reason });
+    /// Why the choice ended.
+    pub(super) fn ending(&self, index: u32, emit: &mut Emit<'_>) {
+        if let Some(reason) = self.finish.and_then(|r| r.string()).filter(|r| !r.is_empty()) {
+            emit(Event::Finish { choice: index, reason: &reason });
+        }
     }
 }
 
@@ -276,7 +362,7 @@ mod tests {
 
     #[test]
     fn impossible_indexes_are_odd() {
-        let two = |a: &str, b: &str| format!(r#"{{"choices":[{{"index":{a},"text":""}},{{"index":{b}}}]}}"#);
+        let two = |a: &str, b: &str| format!(r#"{{"choices":[{{"index":{a}}},{{"index":{b}}}]}}"#);
         assert_eq!(events(Wire::Chat, &two("0", "1"), true), Vec::<String>::new());
         assert_eq!(events(Wire::Chat, &two("0", "0"), true), ["odd index_anomaly"]);
         assert_eq!(events(Wire::Chat, &two("0", "0"), false), Vec::<String>::new());

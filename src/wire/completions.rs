@@ -1,26 +1,29 @@
 //! `/v1/completions`, whole and streamed, and llama.cpp's native form of the same answer.
 
-use super::{Channel, Emit, Event, Value, chat};
+use super::chat::{self, Parts, Top};
+use super::{Channel, Emit, Event, Value};
 
 /// Turns one document into events.
 pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
-    chat::head(root, emit);
+    let top = Top::of(root);
+    top.head(whole, emit);
     let mut seen = 0;
     let mut any = false;
-    for (place, choice) in chat::choices(root).enumerate() {
+    for (place, choice) in top.choices().enumerate() {
         any = true;
-        let index = chat::choice_index(choice, place, whole, &mut seen, emit);
-        if let Some(text) = choice.field("text") {
+        let parts = Parts::of(choice);
+        let index = parts.index(place, whole, &mut seen, emit);
+        if let Some(text) = parts.text {
             super::text_event(text, index, Channel::Text, emit);
         }
-        chat::choice_events(choice, index, emit);
+        parts.extras(choice, index, emit);
         chat::message_events(choice, index, emit);
-        chat::ending(choice, index, emit);
+        parts.ending(index, emit);
     }
     if !any {
         native(root, emit);
     }
-    chat::tail(root, emit);
+    top.tail(emit);
 }
 
 /// `{"content", "stop", "stop_type"}`.

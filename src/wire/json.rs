@@ -95,7 +95,12 @@ impl Doc {
         let mut odd = Oddity { invalid_utf8: std::str::from_utf8(text).is_err(), ..Oddity::default() };
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let text = text.get(..u32::MAX as usize).unwrap_or(text);
-        let end = Scan { text, at: 0, nodes: &mut self.nodes, open: &mut self.open, odd: &mut odd }.run();
+        // By value: the loop keeps what it owns in registers, what it borrows it loads again and again.
+        let (nodes, open) = (std::mem::take(&mut self.nodes), std::mem::take(&mut self.open));
+        let mut scan = Scan { text, at: 0, nodes, open, odd };
+        let end = scan.run();
+        odd = scan.odd;
+        (self.nodes, self.open) = (scan.nodes, scan.open);
         for index in self.open.drain(..) {
             let next = self.nodes.len() as u32;
             if let Some(node) = self.nodes.get_mut(index as usize) {
@@ -118,9 +123,9 @@ impl Doc {
 struct Scan<'a> {
     text: &'a [u8],
     at: usize,
-    nodes: &'a mut Vec<Node>,
-    open: &'a mut Vec<u32>,
-    odd: &'a mut Oddity,
+    nodes: Vec<Node>,
+    open: Vec<u32>,
+    odd: Oddity,
 }
 
 impl Scan<'_> {
@@ -208,6 +213,10 @@ impl Scan<'_> {
         match byte {
             b'"' => {
                 self.string();
+                if self.peek() == Some(b':') {
+                    self.at += 1;
+                    return Some(Expect::Value);
+                }
                 Some(Expect::Colon)
             }
             b'}' => {
@@ -264,8 +273,7 @@ impl Scan<'_> {
         let mut kind = Kind::Plain;
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
-            let skip = rest.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20);
-            let Some(skip) = skip else {
+            let Some(skip) = plain_length(rest) else {
                 self.at = self.text.len();
                 self.odd.broken = true;
                 return self.push(kind, start, self.at);
@@ -300,14 +308,11 @@ impl Scan<'_> {
     fn number(&mut self) -> Option<Expect> {
         let start = self.at;
         let rest = &self.text[start..];
-        if let Some(length) = strict_number(rest) {
-            let ends = !matches!(
-                rest.get(length),
-                Some(b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'+' | b'-')
-            );
-            if ends {
-                self.at += length;
-                self.push(Kind::Number, start, self.at);
+        if let Some(end) = strict_number(self.text, start) {
+            let next = self.text.get(end).copied().unwrap_or(0);
+            if !next.is_ascii_alphanumeric() && !matches!(next, b'.' | b'+' | b'-') {
+                self.at = end;
+                self.push(Kind::Number, start, end);
                 return Some(Expect::Comma);
             }
         }
@@ -353,10 +358,11 @@ impl Scan<'_> {
     fn numbers(&mut self) -> bool {
         let mut at = self.at + 1;
         loop {
-            at += space(&self.text[at..]);
-            let Some(length) = strict_number(&self.text[at..]) else { return false };
-            at += length;
-            at += space(&self.text[at..]);
+            at = space(self.text, at);
+            at = match strict_number(self.text, at) {
+                Some(end) => space(self.text, end),
+                None => return false,
+            };
             match self.text.get(at) {
                 Some(b',') => at += 1,
                 Some(b']') => break,
@@ -369,36 +375,63 @@ impl Scan<'_> {
     }
 }
 
-fn space(text: &[u8]) -> usize {
-    text.iter().position(|b| !matches!(b, b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(text.len())
+/// Where the white space from `at` on ends.
+#[inline]
+fn space(text: &[u8], mut at: usize) -> usize {
+    while matches!(text.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        at += 1;
+    }
+    at
 }
 
-/// Length of a number by the standard's grammar at the start of `text`.
-fn strict_number(text: &[u8]) -> Option<usize> {
-    let digits =
-        |from: usize| text[from..].iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len() - from);
-    let mut at = usize::from(text.first() == Some(&b'-'));
-    let whole = digits(at);
-    if whole == 0 || (whole > 1 && text[at] == b'0') {
+/// Where the digits from `at` on end.
+#[inline]
+fn digits(text: &[u8], mut at: usize) -> usize {
+    while matches!(text.get(at), Some(b'0'..=b'9')) {
+        at += 1;
+    }
+    at
+}
+
+/// Bytes of a string before its end, an escape or a control character; `None` if none of these comes.
+fn plain_length(text: &[u8]) -> Option<usize> {
+    const STOPS: [bool; 256] = {
+        let mut stops = [false; 256];
+        let mut byte = 0;
+        while byte < 0x20 {
+            stops[byte] = true;
+            byte += 1;
+        }
+        stops[b'"' as usize] = true;
+        stops[b'\\' as usize] = true;
+        stops
+    };
+    text.iter().position(|&b| STOPS[b as usize])
+}
+
+/// Where a number by the standard's grammar ends that begins at `start`.
+#[inline]
+fn strict_number(text: &[u8], start: usize) -> Option<usize> {
+    let whole = start + usize::from(text.get(start) == Some(&b'-'));
+    let mut end = digits(text, whole);
+    if end == whole || (end > whole + 1 && text[whole] == b'0') {
         return None;
     }
-    at += whole;
-    if text.get(at) == Some(&b'.') {
-        let fraction = digits(at + 1);
-        if fraction == 0 {
+    if text.get(end) == Some(&b'.') {
+        let fraction = end + 1;
+        end = digits(text, fraction);
+        if end == fraction {
             return None;
         }
-        at += 1 + fraction;
     }
-    if matches!(text.get(at), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
-        let exponent = if at + 1 + sign <= text.len() { digits(at + 1 + sign) } else { 0 };
-        if exponent == 0 {
+    if let Some(b'e' | b'E') = text.get(end) {
+        let exponent = end + 1 + usize::from(matches!(text.get(end + 1), Some(b'+' | b'-')));
+        end = digits(text, exponent);
+        if end == exponent {
             return None;
         }
-        at += 1 + sign + exponent;
     }
-    Some(at)
+    Some(end)
 }
 
 #[cfg(test)]

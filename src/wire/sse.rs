@@ -6,6 +6,9 @@
 //! seen in the wild: an event without its closing blank line counts at the end of the stream, a bare
 //! JSON line is an event of its own, and `error: {…}` is an event named `error`.
 
+/// Buffers larger than this are given back after use.
+const KEPT: usize = 8 << 10;
+
 /// One event. Bytes, since the reader of the data decides about their encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -77,7 +80,7 @@ impl Sse {
                 let mut held = std::mem::take(&mut self.line);
                 self.line_done(&held, &mut emit);
                 held.clear();
-                self.line = held;
+                self.line = if held.capacity() > KEPT { Vec::new() } else { held };
             }
         }
     }
@@ -154,7 +157,7 @@ impl Sse {
         self.has_data = false;
         self.data.clear();
         self.name.clear();
-        if self.data.capacity() > 32 << 10 {
+        if self.data.capacity() > KEPT {
             self.data = Vec::new();
         }
     }

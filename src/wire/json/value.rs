@@ -13,10 +13,12 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    #[inline]
     fn node(&self) -> Node {
         self.nodes[self.at as usize]
     }
 
+    #[inline]
     fn at(&self, at: u32) -> Self {
         Self { at, ..*self }
     }
@@ -46,6 +48,7 @@ impl<'a> Value<'a> {
     }
 
     /// Members of an object as (name, value); nothing for any other type.
+    #[inline]
     pub fn members(&self) -> impl Iterator<Item = (Self, Self)> + use<'a> {
         let (this, node) = (*self, self.node());
         let end = if node.kind == Kind::Object { node.next } else { 0 };
@@ -62,6 +65,7 @@ impl<'a> Value<'a> {
     }
 
     /// Elements of an array; nothing for any other type, and nothing for an array of numbers alone.
+    #[inline]
     pub fn items(&self) -> impl Iterator<Item = Self> + use<'a> {
         let (this, node) = (*self, self.node());
         let end = if node.kind == Kind::Array { node.next } else { 0 };
@@ -89,24 +93,28 @@ impl<'a> Value<'a> {
     }
 
     /// Whether it is an object.
+    #[inline]
     #[must_use]
     pub fn is_object(&self) -> bool {
         self.node().kind == Kind::Object
     }
 
     /// Whether it is an array.
+    #[inline]
     #[must_use]
     pub fn is_array(&self) -> bool {
         matches!(self.node().kind, Kind::Array | Kind::Numbers)
     }
 
     /// Whether it is `null`.
+    #[inline]
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.node().kind == Kind::Null
     }
 
     /// Whether it is a string.
+    #[inline]
     #[must_use]
     pub fn is_string(&self) -> bool {
         matches!(self.node().kind, Kind::Plain | Kind::Escaped | Kind::Lone)
@@ -129,6 +137,7 @@ impl<'a> Value<'a> {
     }
 
     /// A number, `NaN` and infinities included.
+    #[inline]
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         matches!(self.node().kind, Kind::Number | Kind::Nonfinite).then(|| loose_number(self.span()))?
@@ -166,6 +175,7 @@ impl<'a> Value<'a> {
     }
 
     /// The source bytes: of a string what stands between its quotes, of all else the whole text.
+    #[inline]
     #[must_use]
     pub fn span(&self) -> &'a [u8] {
         let node = self.node();
@@ -174,9 +184,46 @@ impl<'a> Value<'a> {
 }
 
 /// A number as loosely as it may be written; `None` if it is none.
+#[inline]
 pub(super) fn loose_number(token: &[u8]) -> Option<f64> {
+    if let Some(number) = short_decimal(token) {
+        return Some(number);
+    }
     // The standard library reads every form meant here: signs, no digit on one side, nan, inf, infinity.
     std::str::from_utf8(token).ok()?.parse().ok()
+}
+
+/// Digits with at most one point, few enough that one division of two exact doubles rounds correctly
+/// (W. D. Clinger, "How to read floating point numbers accurately", 1990); `None` for all else.
+#[inline]
+fn short_decimal(token: &[u8]) -> Option<f64> {
+    const POWERS: [f64; 16] =
+        [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let (negative, digits) = match token.split_first()? {
+        (b'-', rest) => (true, rest),
+        _ => (false, token),
+    };
+    // Fifteen digits are less than 2^53.
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    let (mut mantissa, mut point, mut count) = (0_u64, None, 0);
+    for (at, &byte) in digits.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => {
+                mantissa = mantissa * 10 + u64::from(byte - b'0');
+                count += 1;
+            }
+            b'.' if point.is_none() => point = Some(at),
+            _ => return None,
+        }
+    }
+    if count == 0 || count > 15 {
+        return None;
+    }
+    let fraction = point.map_or(0, |at| digits.len() - 1 - at);
+    let value = mantissa as f64 / POWERS[fraction];
+    Some(if negative { -value } else { value })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
