@@ -1,0 +1,331 @@
+//! What passes through the proxy is what was sent, in both directions, and ends as it ended.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::upstream::{Act, Upstream, chunk, end, json, sse, sse_head, whole};
+use common::{ASK, ASK_STREAM, Served, chat_json, chat_stream, event, eventually, http, tiers};
+use touchstone::clock::Stopwatch;
+use touchstone::verdict::{BreakerState, FaultClass, Flag};
+
+fn shadow(upstream: &Upstream) -> Served {
+    Served::start(&tiers("shadow", &[upstream], ""))
+}
+
+#[test]
+fn a_json_answer_is_the_upstreams_byte_for_byte() {
+    let body = chat_json("Red is a primary colour.");
+    let upstream =
+        Upstream::always(whole(200, "content-type: application/json\r\nx-odd: 1\r\nx-odd: 2\r\n", &body));
+    let served = shadow(&upstream);
+    let answer = served.chat(&[], ASK);
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.text(), body);
+    assert_eq!(answer.headers.iter().filter(|(n, _)| n == "x-odd").count(), 2);
+    assert_eq!(answer.header("x-touchstone-target"), Some("t0"));
+    assert_eq!(answer.header("x-touchstone-tier"), Some("0"));
+    assert_eq!(answer.header("x-touchstone-attempts"), Some("1"));
+    assert_eq!(answer.header("x-touchstone-breaker"), Some("closed"));
+    assert_eq!(answer.header("x-touchstone-degraded"), None);
+    let id = answer.header("x-touchstone-request-id").expect("an id").to_owned();
+
+    let reports = served.reports_of(1);
+    assert_eq!(&*reports.exchanges[0].id, id);
+    assert_eq!(reports.exchanges[0].client_status, 200);
+    assert_eq!(reports.done[0].attempts, 1);
+    let sample = &reports.samples[0];
+    assert_eq!((sample.class, sample.usage.output), (None, Some(4)));
+    assert_eq!(sample.answer_text.as_deref(), Some("Red is a primary colour."));
+    assert_eq!(sample.prompt_text.as_deref(), Some("Name a primary colour."));
+}
+
+#[test]
+fn a_stream_is_the_upstreams_byte_for_byte_and_is_judged() {
+    let pieces: Vec<String> = chat_stream();
+    let whole: String = pieces.concat();
+    let split: Vec<String> =
+        whole.as_bytes().chunks(7).map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+    let upstream = Upstream::always(sse(&split));
+    let served = shadow(&upstream);
+    let answer = served.chat(&[], ASK_STREAM);
+    assert!(answer.whole);
+    assert_eq!(answer.text(), whole);
+    let reports = served.reports_of(1);
+    assert_eq!(reports.samples[0].answer_text.as_deref(), Some("Red is a primary colour."));
+    assert_eq!(reports.outcomes[0].class, None);
+    assert!(reports.outcomes[0].streaming && reports.outcomes[0].timing.ttft_ms.is_some());
+}
+
+#[test]
+fn only_the_models_bytes_of_a_request_change() {
+    let upstream = Upstream::always(json(200, &chat_json("Red.")));
+    let served = shadow(&upstream);
+    let odd = "{ \"n\" : 1.50e0 ,\t\"model\" :\"assistant\", \"messages\":[{\"role\":\"user\",\"content\":\"\\u0041\"}]}";
+    served.chat(&[], odd);
+    assert_eq!(upstream.seen()[0].text(), odd.replace("\"assistant\"", "\"model-0\""));
+}
+
+#[test]
+fn headers_of_the_connection_and_of_the_daemon_stay_behind() {
+    let headers = "content-type: application/json\r\nkeep-alive: timeout=5\r\nx-secret-hop: 1\r\nconnection: keep-alive, x-secret-hop\r\n";
+    let upstream = Upstream::always(whole(200, headers, &chat_json("Red.")));
+    let served = shadow(&upstream);
+    let answer = served.chat(
+        &[
+            ("authorization", "Bearer callers-own"),
+            ("te", "trailers"),
+            ("x-touchstone-workflow", "run-1"),
+            ("x-mine", "stays"),
+            ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ],
+        ASK,
+    );
+    assert_eq!(answer.header("keep-alive"), None);
+    assert_eq!(answer.header("x-secret-hop"), None);
+    let seen = &upstream.seen()[0];
+    for gone in ["te", "authorization", "x-touchstone-workflow", "connection"] {
+        assert_eq!(seen.header(gone), None, "{gone}");
+    }
+    assert_eq!(seen.header("x-mine"), Some("stays"));
+    assert_eq!(seen.header("host"), Some(&*format!("127.0.0.1:{}", upstream.port())));
+    assert_eq!(seen.header("traceparent"), Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+    let reports = served.reports_of(1);
+    assert_eq!(&*reports.exchanges[0].trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(reports.exchanges[0].workflow.as_deref(), Some("run-1"));
+}
+
+#[test]
+fn a_trace_is_made_where_there_is_none_and_credentials_travel_where_allowed() {
+    let upstream = Upstream::always(json(200, &chat_json("Red.")));
+    let text = format!(
+        "mode=\"shadow\"\n[[target]]\nname=\"a\"\nurl=\"{}\"\nforward_auth=true\n[[route]]\nname=\"r\"\ntiers=[[\"a\"]]",
+        upstream.url()
+    );
+    let served = Served::start(&text);
+    served.chat(&[("authorization", "Bearer mine"), ("traceparent", "nonsense")], ASK);
+    let seen = &upstream.seen()[0];
+    let parent = seen.header("traceparent").expect("made");
+    assert_eq!((parent.len(), &parent[..3]), (55, "00-"));
+    assert_eq!(seen.header("authorization"), Some("Bearer mine"));
+    assert_eq!(seen.text(), ASK, "without a model of its own the target gets the caller's");
+}
+
+/// A caller that reads `bytes` of the answer and leaves.
+fn leave_after(port: u16, bytes: usize) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        ASK_STREAM.len()
+    );
+    stream.write_all(head.as_bytes()).expect("sends");
+    stream.write_all(ASK_STREAM.as_bytes()).expect("sends");
+    if bytes > 0 {
+        stream.read_exact(&mut vec![0; bytes]).expect("reads");
+    } else {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_caller_that_leaves_ends_the_upstreams_call_at_once() {
+    for (acts, bytes) in [
+        (vec![sse_head(), chunk(&event("{\"content\":\"Red \"}", None)), Act::Hang], 40),
+        (vec![Act::Hang], 0), // before the headers
+    ] {
+        let upstream = Upstream::always(acts);
+        let served = shadow(&upstream);
+        leave_after(served.port, bytes);
+        let watch = Stopwatch::start();
+        eventually("the upstream's connection is closed", || upstream.left() == 1);
+        assert!(watch.elapsed() < Duration::from_secs(1), "{:?}", watch.elapsed());
+        let reports = served.reports_of(1);
+        assert_eq!(reports.done[0].client_status, 499);
+        assert_eq!(reports.outcomes[0].class, Some(FaultClass::Client));
+        assert!(reports.exchanges[0].partial);
+    }
+}
+
+#[test]
+fn a_cut_answer_never_ends_cleanly() {
+    let first = event("{\"content\":\"Red \"}", None);
+    let head = |framing: &str| {
+        Act::Send(format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{framing}\r\n").into_bytes())
+    };
+    let cuts = [
+        ("chunked, closed", vec![sse_head(), chunk(&first), Act::Wait(30), Act::Close]),
+        ("chunked, reset", vec![sse_head(), chunk(&first), Act::Wait(30), Act::Reset]),
+        (
+            "shorter than declared",
+            vec![head("content-length: 9999\r\n"), Act::Send(first.clone().into()), Act::Close],
+        ),
+        (
+            "only the connection's end",
+            vec![head(""), Act::Send(first.clone().into()), Act::Wait(30), Act::Close],
+        ),
+    ];
+    for (what, acts) in cuts {
+        let upstream = Upstream::always(acts);
+        let served = shadow(&upstream);
+        let answer = served.chat(&[], ASK_STREAM);
+        assert!(!answer.whole, "{what}");
+        assert_eq!(answer.text(), first, "{what}: what came is delivered");
+        let reports = served.reports_of(1);
+        assert_eq!(reports.outcomes[0].class, Some(FaultClass::Upstream), "{what}");
+        assert!(reports.outcomes[0].flags.contains(Flag::StreamIncomplete), "{what}");
+    }
+}
+
+#[test]
+fn a_stream_that_only_the_connections_end_ends_is_whole_with_its_terminal_sign() {
+    let body = chat_stream().concat();
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_vec();
+    let upstream = Upstream::always(vec![Act::Send(head), Act::Send(body.clone().into()), Act::Close]);
+    let served = shadow(&upstream);
+    let answer = served.chat(&[], ASK_STREAM);
+    assert!(answer.whole);
+    assert_eq!(answer.text(), body);
+}
+
+#[test]
+fn shadow_mode_holds_changes_and_repeats_nothing() {
+    let bad = chat_json("");
+    let first = Upstream::start({
+        let bad = bad.clone();
+        move |_, n| if n == 0 { json(200, &bad) } else { json(500, "{\"error\":{\"message\":\"down\"}}") }
+    });
+    let second = Upstream::always(json(200, &chat_json("Red.")));
+    let served =
+        Served::start(&tiers("shadow", &[&first, &second], "[limits]\nheaders=\"20ms\"\ntotal=\"20ms\""));
+    served.publish("t0", BreakerState::Open);
+    let answer = served.chat(&[], ASK);
+    assert_eq!((answer.status, answer.text()), (200, bad), "an empty answer is delivered as it is");
+    assert_eq!(answer.header("x-touchstone-breaker"), Some("open"), "what it would be");
+    assert_eq!(answer.header("x-touchstone-degraded"), None);
+    let answer = served.chat(&[], ASK);
+    assert_eq!(answer.status, 500);
+    assert_eq!(answer.text(), "{\"error\":{\"message\":\"down\"}}");
+    assert_eq!((first.calls(), second.calls()), (2, 0));
+    let reports = served.reports_of(2);
+    assert_eq!(reports.outcomes[0].class, Some(FaultClass::QualityHard));
+    assert_eq!(reports.outcomes[1].class, Some(FaultClass::Upstream));
+}
+
+#[test]
+fn in_shadow_mode_a_limit_that_runs_out_is_noted_and_cuts_nothing() {
+    let mut acts = vec![sse_head(), Act::Wait(150)];
+    acts.extend(chat_stream().iter().map(|piece| chunk(piece)));
+    acts.push(end());
+    let upstream = Upstream::always(acts);
+    let served = Served::start(&tiers("shadow", &[&upstream], "[limits]\nfirst_text=\"50ms\""));
+    let answer = served.chat(&[], ASK_STREAM);
+    assert_eq!(answer.text(), chat_stream().concat());
+    let reports = served.reports_of(1);
+    assert_eq!(reports.outcomes[0].class, Some(FaultClass::Slow));
+    assert!(reports.outcomes[0].flags.contains(Flag::Stall));
+}
+
+#[test]
+fn nobody_there_and_no_answer_are_typed_errors() {
+    let gone = {
+        let upstream = Upstream::always(vec![]);
+        upstream.port()
+    };
+    let text = format!(
+        "mode=\"shadow\"\n[[target]]\nname=\"a\"\nurl=\"http://127.0.0.1:{gone}\"\n[[route]]\nname=\"r\"\ntiers=[[\"a\"]]"
+    );
+    let served = Served::start(&text);
+    let answer = served.chat(&[], ASK);
+    assert_eq!(answer.status, 502);
+    assert_eq!(answer.json()["error"]["code"], "upstream_unreachable");
+    assert_eq!(answer.json()["error"]["type"], "touchstone_error");
+    assert!(answer.json()["error"]["param"].is_null());
+    assert_eq!(served.reports_of(1).outcomes[0].class, Some(FaultClass::Upstream));
+
+    let silent = Upstream::always(vec![Act::Hang]);
+    let served = shadow(&silent);
+    let answer = served.chat(&[("x-touchstone-deadline-ms", "120")], ASK);
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (504, Some("upstream_timeout")));
+    eventually("the upstream's connection is closed", || silent.left() == 1);
+}
+
+#[test]
+fn what_cannot_be_routed_or_is_too_large_is_refused_in_the_wires_own_shape() {
+    let upstream = Upstream::always(json(200, &chat_json("Red.")));
+    let text = format!(
+        "mode=\"shadow\"\n[limits]\nmax_request_bytes=\"1KiB\"\n[[target]]\nname=\"a\"\nurl=\"{}\"\n\
+         [[route]]\nname=\"r\"\nmodels=[\"assistant\"]\ntiers=[[\"a\"]]\n\
+         [[route]]\nname=\"s\"\nmodels=[\"other\"]\ntiers=[[\"a\"]]",
+        upstream.url()
+    );
+    let served = Served::start(&text);
+    let answer = served.chat(&[], r#"{"model":"nobody"}"#);
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (400, Some("bad_request")));
+    let answer = served.chat(&[], "not json");
+    assert_eq!(answer.status, 400);
+    let answer = served.chat(&[("x-touchstone-route", "s")], "not json");
+    assert_eq!(answer.status, 200, "a body that merely looks odd goes to the upstream");
+    assert_eq!(upstream.seen()[0].text(), "not json");
+    let answer = served.chat(&[("x-touchstone-route", "nowhere")], ASK);
+    assert_eq!(answer.status, 400);
+    let answer = served.post("/v1/messages", &[], &"x".repeat(300_000));
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (413, Some("request_too_large")));
+    assert_eq!(answer.json()["type"], "error");
+    let long = "x".repeat(80_000);
+    let answer = http::request(served.port, "POST", "/v1/chat/completions", &[("x-long", &long)], b"{}");
+    assert_eq!(answer.expect("an answer").status, 431);
+    assert_eq!(upstream.calls(), 1);
+}
+
+#[test]
+fn http2_with_prior_knowledge_is_served_and_a_cut_resets_its_stream() {
+    let body = chat_stream().concat();
+    let upstream = Upstream::start(move |_, n| {
+        if n == 0 {
+            sse(&chat_stream())
+        } else {
+            vec![sse_head(), chunk(&chat_stream()[1]), Act::Wait(30), Act::Close]
+        }
+    });
+    let served = shadow(&upstream);
+    let client = reqwest::Client::builder().http2_prior_knowledge().no_proxy().build().expect("a client");
+    let url = format!("http://127.0.0.1:{}/v1/chat/completions", served.port);
+    let ask = || client.post(&url).body(ASK_STREAM).send();
+    let answer = served.block_on(async { ask().await.expect("an answer").bytes().await });
+    assert_eq!(answer.expect("whole"), body);
+    let cut = served.block_on(async { ask().await.expect("an answer").bytes().await });
+    assert!(cut.is_err(), "a cut stream never ends cleanly");
+    assert_eq!(served.reports_of(2).done[1].client_status, 200);
+}
+
+#[test]
+fn a_drain_delivers_what_is_under_way_and_takes_no_more() {
+    let mut acts = vec![sse_head(), chunk(&chat_stream()[1]), Act::Wait(400)];
+    acts.extend(chat_stream()[2..].iter().map(|piece| chunk(piece)));
+    acts.push(end());
+    let upstream = Upstream::always(acts);
+    let mut served = shadow(&upstream);
+    let port = served.port;
+    let under_way = std::thread::spawn(move || {
+        http::request(port, "POST", "/v1/chat/completions", &[], ASK_STREAM.as_bytes()).expect("an answer")
+    });
+    eventually("the call is under way", || upstream.calls() == 1);
+    served.stop();
+    eventually("no new caller is taken", || TcpStream::connect(("127.0.0.1", port)).is_err());
+    assert!(!served.has_ended());
+    let answer = under_way.join().expect("no panic");
+    assert!(answer.whole && answer.text().ends_with("[DONE]\n\n"));
+    eventually("the drain ends", || served.has_ended());
+}
+
+#[test]
+fn a_large_json_answer_passes_whole_and_is_judged_apart() {
+    let body = chat_json(&"Red is a primary colour, and so are blue and yellow in paint. ".repeat(2_000));
+    let upstream = Upstream::always(json(200, &body));
+    let served = shadow(&upstream);
+    let answer = served.chat(&[], ASK);
+    assert_eq!(answer.text(), body);
+    assert_eq!(served.reports_of(1).samples.len(), 1);
+}
