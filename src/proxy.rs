@@ -15,10 +15,12 @@
 
 mod analysis;
 mod body;
+mod consequence;
 mod cors;
 mod enforce;
 mod hold;
 mod inference;
+mod keep;
 mod ledger;
 mod live;
 mod pages;

@@ -32,11 +32,11 @@ struct Leftovers {
 /// How a try ended, as far as the plan is concerned.
 enum Tried {
     Done(Response<Body>),
-    Again(Ledger, Fault),
+    Again(Box<Ledger>, Fault),
 }
 
 /// Forwards one call through the tiers of its route.
-pub(super) async fn forward(mut ledger: Ledger, inquiry: Inquiry) -> Response<Body> {
+pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Response<Body> {
     let live = Arc::clone(&ledger.live);
     let mut board = GateBoard::new(&ledger);
     let mut course = Course::new(&live.routes[ledger.route], Mode::Enforce, inquiry.asked(&ledger));
@@ -88,7 +88,7 @@ struct Place {
 }
 
 async fn try_once(
-    mut ledger: Ledger,
+    mut ledger: Box<Ledger>,
     inquiry: &Inquiry,
     place: Place,
     slot: Option<crate::gate::ProbeSlot>,
@@ -98,7 +98,9 @@ async fn try_once(
     let Place { target, tier, generation } = place;
     let limits = ledger.target(target).upstream.limits().with(&ledger.extra().limits);
     let wait = head_wait(&ledger, inquiry, &limits);
-    let answer = match send(&mut ledger, inquiry, (target, tier), generation, slot, Some(wait)).await {
+    let headers = inquiry.headers.clone();
+    let answer = match send(&mut ledger, inquiry, headers, (target, tier), generation, slot, Some(wait)).await
+    {
         Ok(answer) => answer,
         Err(failure) => {
             // A deadline shorter than the limits is the caller's choice, not the target's fault.
@@ -181,7 +183,7 @@ async fn pause(ledger: &mut Ledger, wait: Wait, inquiry: &Inquiry) {
 
 /// Hands the opening over; from here on there is no way back.
 fn commit(
-    mut ledger: Ledger,
+    mut ledger: Box<Ledger>,
     opening: super::hold::Opening,
     inquiry: &Inquiry,
     place: Place,
@@ -202,7 +204,7 @@ fn commit(
 }
 
 fn deliver(
-    mut ledger: Ledger,
+    mut ledger: Box<Ledger>,
     answer: WholeAnswer,
     tier: usize,
     degraded: Option<(Reason, Option<Flag>)>,
@@ -228,7 +230,7 @@ fn deliver(
     response
 }
 
-fn from_cache(mut ledger: Ledger, entry: Entry, course: &Course<'_>) -> Response<Body> {
+fn from_cache(mut ledger: Box<Ledger>, entry: Entry, course: &Course<'_>) -> Response<Body> {
     let now = ledger.proxy.clock.now();
     let degraded = course.left_because();
     let mut response = Response::new(Body::whole(entry.body));
@@ -251,7 +253,7 @@ fn from_cache(mut ledger: Ledger, entry: Entry, course: &Course<'_>) -> Response
 }
 
 /// The best that is left: a whole answer though it is bad, the upstream's own error, or the daemon's.
-fn give_up(ledger: Ledger, left: Leftovers, why: GiveUp, course: &Course<'_>) -> Response<Body> {
+fn give_up(ledger: Box<Ledger>, left: Leftovers, why: GiveUp, course: &Course<'_>) -> Response<Body> {
     let Leftovers { answer, failure, status } = left;
     let usable = answer.as_ref().is_some_and(|a| a.status.is_success());
     if let Some(answer) = answer

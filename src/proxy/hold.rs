@@ -7,8 +7,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::analysis::INLINE_BYTES;
+use super::consequence::Ended;
 use super::inference::Inquiry;
-use super::ledger::{Ended, Ledger};
+use super::ledger::Ledger;
 use super::tap::Bounds;
 use crate::judge::{End, Limit, Verdict};
 use crate::plan::{Fault, FaultKind};
@@ -21,11 +22,11 @@ const JUDGE_PATIENCE: Duration = Duration::from_millis(500);
 /// What an answer turned out to be before anything was handed over.
 pub(super) enum Held {
     /// It has begun well, or is too large or slow to hold.
-    Open(Ledger, Box<Opening>),
+    Open(Box<Ledger>, Box<Opening>),
     /// It is all there.
-    Whole(Ledger, Box<WholeAnswer>, Option<Fault>),
+    Whole(Box<Ledger>, Box<WholeAnswer>, Option<Fault>),
     /// It broke off or fell silent.
-    Lost(Ledger, Failure, FaultClass, FaultKind),
+    Lost(Box<Ledger>, Failure, FaultClass, FaultKind),
 }
 
 /// An answer that has begun.
@@ -58,7 +59,7 @@ enum Next {
 
 /// Reads until the answer can be committed to, or is known to be bad.
 pub(super) async fn hold(
-    mut ledger: Ledger,
+    mut ledger: Box<Ledger>,
     answer: Answer,
     inquiry: &Inquiry,
     limits: &Limits,
@@ -143,7 +144,7 @@ fn no_answer(words: &str) -> Failure {
     Failure { kind: FailureKind::HeadersTimeout, message: words.to_owned() }
 }
 
-fn early(ledger: Ledger, ended: Ended, kind: FaultKind) -> Held {
+fn early(ledger: Box<Ledger>, ended: Ended, kind: FaultKind) -> Held {
     let message =
         ended.verdict.error.unwrap_or_else(|| format!("the stream began with {}", ended.verdict.flags));
     let failure = Failure { kind: FailureKind::Cut, message };

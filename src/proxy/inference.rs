@@ -113,7 +113,6 @@ pub(super) async fn answer(
         live: Arc::clone(&live),
     };
     let ledger = Ledger::open(Arc::clone(proxy), opening);
-    travelling::make_outgoing(&mut parts.headers);
     let is_http1 = parts.version < http::Version::HTTP_2;
     let inquiry = Inquiry {
         path: path.to_owned(),
@@ -173,6 +172,7 @@ impl Inquiry {
 pub(super) async fn send(
     ledger: &mut Ledger,
     inquiry: &Inquiry,
+    headers: HeaderMap,
     (target, tier): (usize, usize),
     generation: u64,
     probe: Option<ProbeSlot>,
@@ -190,7 +190,7 @@ pub(super) async fn send(
     let call = Call {
         method: Method::POST,
         path: path.as_deref().unwrap_or(&inquiry.path),
-        headers: inquiry.headers.clone(),
+        headers,
         body,
         wire: Some(ledger.wire),
     };
@@ -313,7 +313,7 @@ pub(super) fn unanswered(failure: &Failure, class: FaultClass) -> Refusal {
 
 /// Sends a refusal to the caller and files the request.
 pub(super) fn refuse(
-    mut ledger: Ledger,
+    mut ledger: Box<Ledger>,
     refusal: &Refusal,
     degraded: Option<(Reason, Option<Flag>)>,
 ) -> Response<Body> {

@@ -9,16 +9,18 @@ use bytes::Bytes;
 
 use super::Proxy;
 use super::analysis::{Job, Watch};
+use super::consequence::{Ended, fault_of};
+use super::keep::Keep;
 use super::live::{Extra, Live, Target, degraded_text};
-use super::running::{Facts, Running, Seen};
-use crate::cache::{Entry, Key};
+use super::running::{Running, Seen};
+use crate::cache::Key;
 use crate::clock::{Stopwatch, Timestamp};
 use crate::judge::{Ask, End, Progress, Verdict};
 use crate::monitor::Observed;
-use crate::plan::{FaultKind, Route};
+use crate::plan::Route;
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
 use crate::upstream::Failure;
-use crate::verdict::{FaultClass, Flag, FlagSet, Reason, Source, Wire};
+use crate::verdict::{FaultClass, Flag, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
 const CLIENT_GONE: u16 = 499;
@@ -52,15 +54,6 @@ pub(super) struct Ledger {
     open: bool,
 }
 
-#[derive(Debug)]
-struct Keep {
-    key: Key,
-    most: usize,
-    bytes: usize,
-    pieces: Vec<Bytes>,
-    content_type: Option<http::HeaderValue>,
-}
-
 /// Who asks what, from where the request stands.
 pub(super) struct Opening {
     pub(super) live: Arc<Live>,
@@ -74,9 +67,9 @@ pub(super) struct Opening {
 }
 
 impl Ledger {
-    pub(super) fn open(proxy: Arc<Proxy>, opening: Opening) -> Self {
+    pub(super) fn open(proxy: Arc<Proxy>, opening: Opening) -> Box<Self> {
         let none = Arc::clone(&proxy.words.none);
-        Self {
+        Box::new(Self {
             proxy,
             live: opening.live,
             route: opening.route,
@@ -100,7 +93,7 @@ impl Ledger {
             degraded: None,
             status: CLIENT_GONE,
             open: true,
-        }
+        })
     }
 
     pub(super) fn route(&self) -> &Route {
@@ -139,18 +132,13 @@ impl Ledger {
 
     /// Keeps a copy of the answer for the cache, in case it turns out sound.
     pub(super) fn keep_for(&mut self, key: Key, content_type: Option<http::HeaderValue>) {
-        let most = self.live.cache.max_entry_bytes();
-        self.keep = Some(Keep { key, most, bytes: 0, pieces: Vec::new(), content_type });
+        self.keep = Some(Keep::new(key, self.live.cache.max_entry_bytes(), content_type));
     }
 
     /// The next bytes of the answer.
     pub(super) fn saw(&mut self, piece: &Bytes) -> Progress {
-        if let Some(keep) = &mut self.keep {
-            keep.bytes += piece.len();
-            keep.pieces.push(piece.clone());
-            if keep.bytes > keep.most {
-                self.keep = None;
-            }
+        if self.keep.as_mut().is_some_and(|keep| !keep.add(piece)) {
+            self.keep = None;
         }
         self.current.as_mut().map(|running| running.saw(piece)).unwrap_or_default()
     }
@@ -212,7 +200,7 @@ impl Ledger {
     }
 
     /// Ends the last try and files everything.
-    pub(super) fn file(mut self, end: End) {
+    pub(super) fn file(mut self: Box<Self>, end: End) {
         if end == End::ClientGone {
             self.status = CLIENT_GONE;
         }
@@ -222,11 +210,11 @@ impl Ledger {
     }
 
     /// As [`Ledger::file`], on the threads for large answers; unjudged where they are busy.
-    pub(super) fn file_on_pool(self, end: End) {
+    pub(super) fn file_on_pool(self: Box<Self>, end: End) {
         let pool = self.proxy.pool.clone();
         let boxed = Arc::new(std::sync::Mutex::new(Some(self)));
         let twin = Arc::clone(&boxed);
-        let take = |cell: &std::sync::Mutex<Option<Self>>| {
+        let take = |cell: &std::sync::Mutex<Option<Box<Self>>>| {
             cell.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
         };
         let job: Job = Box::new(move || {
@@ -329,8 +317,13 @@ impl Ledger {
             class,
             flags: verdict.flags,
         });
-        self.keep_if_sound(&running, &verdict, class, end, now);
-        let target = &self.live.targets[running.target];
+        if let Some(keep) = self.keep.take()
+            && class.is_none()
+            && running.status == Some(200)
+            && end == End::Complete
+        {
+            keep.store(&self.proxy.cache, &verdict, Arc::clone(&target.name), now);
+        }
         self.proxy.monitor.outcome(Outcome {
             at: now,
             route: Arc::clone(self.route().name()),
@@ -372,30 +365,6 @@ impl Ledger {
         self.last = verdict.clone();
         Ended { verdict, class, fault, retry_after_ms: running.retry_after_ms }
     }
-
-    fn keep_if_sound(
-        &mut self,
-        running: &Facts,
-        verdict: &Verdict,
-        class: Option<FaultClass>,
-        end: End,
-        now: Timestamp,
-    ) {
-        let Some(keep) = self.keep.take() else { return };
-        let sound =
-            class.is_none() && !verdict.partial && running.status == Some(200) && end == End::Complete;
-        if !sound || !is_worth_repeating(verdict) {
-            return;
-        }
-        let entry = Entry {
-            body: join(keep.pieces, keep.bytes),
-            content_type: keep.content_type,
-            target: Arc::clone(&self.target(running.target).name),
-            at: now,
-            usage: verdict.usage,
-        };
-        self.proxy.cache.keep(keep.key, entry);
-    }
 }
 
 impl Drop for Ledger {
@@ -407,82 +376,6 @@ impl Drop for Ledger {
             self.close();
         }
     }
-}
-
-/// How a try ended.
-#[derive(Debug, Default)]
-pub(super) struct Ended {
-    pub(super) verdict: Verdict,
-    pub(super) class: Option<FaultClass>,
-    /// What another try could mend.
-    pub(super) fault: Option<FaultKind>,
-    pub(super) retry_after_ms: Option<u64>,
-}
-
-/// What another try could mend in an answer that came whole; `None` for one to be delivered.
-fn fault_of(status: Option<u16>, verdict: &Verdict) -> Option<FaultKind> {
-    let status = status?;
-    let error = verdict.error.as_deref().unwrap_or_default();
-    let failed = status >= 400 || verdict.class == Some(FaultClass::Upstream);
-    if failed && is_context_error(error) {
-        return Some(FaultKind::ContextLength);
-    }
-    let filtered = verdict.flags.contains(Flag::ContentFiltered);
-    if filtered && failed {
-        return Some(FaultKind::ContentFilter);
-    }
-    if let Some(kind) = FaultKind::of_status(status) {
-        return Some(kind);
-    }
-    if status >= 300 {
-        return None;
-    }
-    match verdict.class? {
-        FaultClass::Backpressure => Some(FaultKind::Backpressure),
-        FaultClass::Upstream if is_cut(verdict.flags) => Some(FaultKind::Cut),
-        FaultClass::Upstream => Some(FaultKind::Broken),
-        FaultClass::QualityHard if !filtered && !verdict.flags.contains(Flag::Refusal) => {
-            verdict.flags.first_of(FaultClass::QualityHard).map(FaultKind::Quality)
-        }
-        _ => None,
-    }
-}
-
-fn is_cut(flags: FlagSet) -> bool {
-    [Flag::StreamErrorEvent, Flag::StreamIncomplete, Flag::BodyTruncated, Flag::Stall]
-        .into_iter()
-        .any(|flag| flags.contains(flag))
-}
-
-/// The words that servers use for a prompt longer than the context.
-fn is_context_error(error: &str) -> bool {
-    let error = error.to_ascii_lowercase();
-    [
-        "context_length",
-        "context length",
-        "context size",
-        "context window",
-        "maximum context",
-        "prompt is too long",
-    ]
-    .iter()
-    .any(|words| error.contains(words))
-}
-
-/// Whether an answer may be said again from memory.
-fn is_worth_repeating(verdict: &Verdict) -> bool {
-    let cut = [Flag::Truncated, Flag::ContentFiltered, Flag::FinishReasonMissing, Flag::UnparseableEvent];
-    let only_info = verdict.flags.iter().all(|flag| flag.class() == FaultClass::Info && !cut.contains(&flag));
-    only_info && verdict.tool_calls.is_empty() && !verdict.text.is_empty()
-}
-
-fn join(mut pieces: Vec<Bytes>, bytes: usize) -> Bytes {
-    if pieces.len() == 1 {
-        return pieces.remove(0);
-    }
-    let mut whole = Vec::with_capacity(bytes);
-    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-    whole.into()
 }
 
 /// A fresh id of 16 hexadecimal digits.

@@ -107,7 +107,7 @@ impl ProxyParams {
 }
 
 /// `[hold]`: how much of an answer is kept back before it is committed to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawHold", into = "RawHold")]
 pub struct HoldParams(RawHold);
 
@@ -128,12 +128,6 @@ impl Default for RawHold {
             max_bytes: HOLD_MAX_BYTES,
             max_json_bytes: HOLD_JSON_BYTES,
         }
-    }
-}
-
-impl Default for HoldParams {
-    fn default() -> Self {
-        Self(RawHold::default())
     }
 }
 

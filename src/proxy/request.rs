@@ -44,8 +44,7 @@ impl Wishes {
             text(name).is_some_and(|v| !matches!(v.to_ascii_lowercase().as_str(), "0" | "false" | "no"))
         };
         let workflow = text(&WORKFLOW).filter(|w| !w.is_empty()).map(|w| {
-            let end = w.floor_char_boundary(MAX_WORKFLOW);
-            Arc::from(&w[..end])
+            Arc::from(w.get(..MAX_WORKFLOW).unwrap_or(w)) // a header's text is ASCII
         });
         Self {
             route: text(&ROUTE).filter(|r| !r.is_empty()).map(str::to_owned),

@@ -20,7 +20,7 @@ use crate::upstream::FailureKind;
 use crate::verdict::{ErrorCode, FaultClass, Mode};
 
 /// Forwards one call.
-pub(super) async fn forward(mut ledger: Ledger, inquiry: Inquiry) -> Response<Body> {
+pub(super) async fn forward(mut ledger: Box<Ledger>, mut inquiry: Inquiry) -> Response<Body> {
     let mut board = GateBoard::new(&ledger);
     let live = Arc::clone(&ledger.live);
     let mut course = Course::new(&live.routes[ledger.route], Mode::Shadow, inquiry.asked(&ledger));
@@ -31,7 +31,8 @@ pub(super) async fn forward(mut ledger: Ledger, inquiry: Inquiry) -> Response<Bo
     };
     let left = inquiry.left_ms(&ledger);
     let wait = left.map(Duration::from_millis);
-    match send(&mut ledger, &inquiry, (target, tier), generation, None, wait).await {
+    let headers = std::mem::take(&mut inquiry.headers);
+    match send(&mut ledger, &inquiry, headers, (target, tier), generation, None, wait).await {
         Ok(answer) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = answer.status;

@@ -35,7 +35,7 @@ pub(super) struct Bounds {
 pub(super) struct Tap {
     upstream: AnswerBody,
     /// Gone once the end has been seen.
-    ledger: Option<Ledger>,
+    ledger: Option<Box<Ledger>>,
     /// Read while the opening was held, and judged then.
     held: VecDeque<Bytes>,
     bounds: Bounds,
@@ -49,7 +49,7 @@ pub(super) struct Tap {
 impl Tap {
     pub(super) fn new(
         upstream: AnswerBody,
-        ledger: Ledger,
+        ledger: Box<Ledger>,
         held: VecDeque<Bytes>,
         bounds: Bounds,
         close_delimited: bool,
@@ -86,7 +86,8 @@ impl Tap {
                 Poll::Ready(Some(Err(Broken::Upstream(failure))))
             }
             Poll::Ready(None) => {
-                let cut = self.close_delimited && self.ledger.as_ref().is_some_and(Ledger::lacks_terminal);
+                let cut = self.close_delimited
+                    && self.ledger.as_ref().is_some_and(|ledger| ledger.lacks_terminal());
                 self.finish(if cut { End::Broken } else { End::Complete });
                 Poll::Ready(if cut { Some(Err(Broken::NoTerminal)) } else { None })
             }

@@ -136,7 +136,8 @@ fn chain(error: reqwest::Error) -> String {
         }
     }
     if text.len() > MAX_MESSAGE {
-        text.truncate(text.floor_char_boundary(MAX_MESSAGE));
+        let end = (0..=MAX_MESSAGE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
     }
     text
 }
