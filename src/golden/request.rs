@@ -16,7 +16,8 @@ pub const CANARY_TOKENS_WITHOUT_LOGPROBS: u32 = 16;
 /// Path and body that ask `prompt` of `model`, at temperature 0.
 ///
 /// With `logprobs_k` that many alternatives a position are asked for where the wire has them, and a
-/// canary's answer is cut to one token. An empty `model` is left out of the body: the upstream may serve
+/// canary's answer is cut to one token: its distribution is what counts, and its check can only be met if
+/// one token says it. An empty `model` is left out of the body: the upstream may serve
 /// only one.
 #[must_use]
 pub fn request(prompt: &Prompt, model: &str, logprobs_k: Option<u32>, stream: bool) -> (String, Vec<u8>) {
