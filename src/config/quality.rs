@@ -32,7 +32,7 @@ pub struct Quality {
 }
 
 /// `[quality.calibration]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawCalibration", into = "RawCalibration")]
 pub struct Calibration {
     raw: RawCalibration,
@@ -50,12 +50,6 @@ struct RawCalibration {
 impl Default for RawCalibration {
     fn default() -> Self {
         Self { canaries: CANARIES, burst_runs: BURST_RUNS, burst_prompts: BURST_PROMPTS, pace: PACE }
-    }
-}
-
-impl Default for Calibration {
-    fn default() -> Self {
-        Self { raw: RawCalibration::default() }
     }
 }
 
