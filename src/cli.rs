@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, config, embed, golden, score, serve, sim};
+use crate::commands::{check, config, demo, embed, golden, score, serve, sim};
 use crate::config::{ConfigError, log};
 
 /// Exit code of a command that did what it was asked.
@@ -33,6 +33,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon
     Serve(serve::Args),
+    /// Show the whole story on this machine, with nothing installed
+    Demo(demo::Args),
     /// Check a configuration
     Check(check::Args),
     /// Print the commented reference configuration
@@ -53,11 +55,12 @@ impl Command {
     /// # Errors
     /// Whatever made it fail.
     pub fn run(&self) -> anyhow::Result<u8> {
-        if !matches!(self, Self::Serve(_)) {
+        if !matches!(self, Self::Serve(_) | Self::Demo(_)) {
             log::Params::quiet().start(); // the daemon's own log is configured
         }
         match self {
             Self::Serve(args) => serve::run(args),
+            Self::Demo(args) => demo::run(args),
             Self::Check(args) => check::run(args),
             Self::Config(args) => config::run(args),
             Self::Golden(args) => golden::run(args),

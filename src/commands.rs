@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod config;
+pub mod demo;
 pub mod embed;
 pub mod golden;
 pub mod score;
