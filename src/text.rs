@@ -124,6 +124,17 @@ impl Watch {
         flags
     }
 
+    /// Bytes held on the heap, about.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.repetition.heap_bytes()
+            + self.grams.heap_bytes()
+            + self.compression.heap_bytes()
+            + self.control.heap_bytes()
+            + self.gibberish.heap_bytes()
+            + self.refusal.heap_bytes()
+    }
+
     /// Ends and sums up.
     #[must_use]
     pub fn finish(mut self, finish: Finish) -> Report {

@@ -13,8 +13,10 @@ use flate2::{Compress, FlushCompress, Status};
 
 /// Bytes judged at once.
 pub const WINDOW_BYTES: usize = 512;
-/// New bytes between two looks at the window.
-const STEP_BYTES: usize = 256;
+/// New bytes between two looks at the window: the windows meet.
+const STEP_BYTES: usize = WINDOW_BYTES;
+/// Share of digits, in percent, above which a window is data: arrays of numbers repeat and are sound.
+const DATA_PERCENT: usize = 20;
 /// Fewest bytes for a ratio to be reported at all.
 const MIN_BYTES: usize = 128;
 /// Longest run of padding or of a rule that is read: layout compresses well and is no loop.
@@ -70,6 +72,7 @@ pub(super) struct Compression {
     /// The last byte and how often in a row it came.
     run: (u8, u8),
     max: Option<f64>,
+    tripped: bool,
     /// `None` if the prompt asks for repeats: then the ratio is a signal and no fault.
     limit: Option<f64>,
 }
@@ -77,7 +80,7 @@ pub(super) struct Compression {
 impl Compression {
     pub(super) fn new(golden_max: Option<f64>, wants_repeats: bool) -> Self {
         let limit = (!wants_repeats).then(|| limit(golden_max));
-        Self { window: Vec::new(), unseen: 0, run: (0, 0), max: None, limit }
+        Self { window: Vec::new(), unseen: 0, run: (0, 0), max: None, tripped: false, limit }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -115,11 +118,19 @@ impl Compression {
         let old = self.window.len() - WINDOW_BYTES;
         self.window.drain(..old);
         self.unseen = 0;
-        self.max = ratio(&self.window).max_some(self.max);
+        let ratio = ratio(&self.window);
+        let digits = self.window.iter().filter(|b| b.is_ascii_digit()).count();
+        let data = digits * 100 >= self.window.len() * DATA_PERCENT;
+        self.tripped |= !data && matches!((ratio, self.limit), (Some(r), Some(limit)) if r >= limit);
+        self.max = ratio.max_some(self.max);
     }
 
-    pub(super) fn tripped(&self) -> bool {
-        matches!((self.max, self.limit), (Some(max), Some(limit)) if max >= limit)
+    pub(super) const fn tripped(&self) -> bool {
+        self.tripped
+    }
+
+    pub(super) const fn heap_bytes(&self) -> usize {
+        self.window.capacity()
     }
 
     /// The largest ratio; of the whole text if it never filled a window.

@@ -37,8 +37,6 @@ const CONTROL: &[&str] = &[
     "</s>",
     "<unk>",
     "<pad>",
-    "[PAD]",
-    "[UNK]",
     "[gMASK]",
     "<sop>",
     "<eop>",
@@ -214,12 +212,11 @@ impl Control {
     }
 
     fn plain(&mut self, text: &str) {
-        for c in text.chars() {
-            self.code.see(c);
-            if !c.is_whitespace() {
-                if self.think_depth > 0 { self.inside = true } else { self.outside = true }
-            }
+        if self.code.is_on() || self.code.ticks > 0 || text.contains('`') {
+            text.chars().for_each(|c| self.code.see(c));
         }
+        let seen = if self.think_depth > 0 { &mut self.inside } else { &mut self.outside };
+        *seen = *seen || !text.trim_start().is_empty();
         self.before += text.len() as u64;
     }
 
@@ -274,6 +271,12 @@ impl Control {
             "</s>" => std::mem::take(&mut self.struck),
             _ => false,
         }
+    }
+
+    /// Bytes held on the heap, about.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.known.capacity() * 2 * size_of::<u64>() + self.pending.capacity() + self.tool.heap_bytes()
     }
 
     /// Leaks that already stand.
@@ -365,7 +368,10 @@ fn generic(text: &str) -> Read {
             return Read::No;
         }
         match c {
-            '>' if closing && letters > 0 => return Read::Marker(at + 1),
+            '>' if closing && letters > 0 => {
+                let word = &text[1 + bar.len_utf8()..at - bar.len_utf8()];
+                return if is_token_name(word) || bar == '｜' { Read::Marker(at + 1) } else { Read::No };
+            }
             _ if closing => return Read::No,
             c if c == bar => closing = true,
             c if c.is_alphanumeric() || matches!(c, '_' | '▁' | '-' | '/' | ':' | '.') => letters += 1,
@@ -374,6 +380,11 @@ fn generic(text: &str) -> Read {
         }
     }
     Read::More
+}
+
+/// Token names are in one letter case; `<|Rain|>` is somebody.
+fn is_token_name(word: &str) -> bool {
+    !word.contains(char::is_uppercase) || !word.contains(char::is_lowercase) && word.contains('_')
 }
 
 /// Whether the marker is a think tag, and if so whether it closes.

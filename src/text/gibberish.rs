@@ -135,6 +135,12 @@ impl Gibberish {
         self.block.clear();
     }
 
+    /// Bytes held on the heap, about.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.block.capacity() + self.asked.capacity() * 2 * size_of::<u64>()
+    }
+
     /// Whether the evidence has reached the limit.
     #[must_use]
     pub fn tripped(&self) -> bool {

@@ -31,12 +31,12 @@ static REFUSES: LazyLock<Option<Regex>> = LazyLock::new(|| {
         r"(?ix)^(?:
             {opening} {cannot} \s+ (?:\w+\s+){{0,3}}? {SERVE} \b
           | {opening} i\s+(?:must|have\s+to|will\s+have\s+to|need\s+to|would\s+have\s+to|respectfully)\s+(?:\w+\s+)?(?:decline|refuse)
-          | {opening} i\s+(?:decline|refuse)\s+to
+          | {opening} i\s+(?:decline|refuse)\s+to\s+(?:\w+\s+)?{SERVE}\b
           | {opening} i(?:['’]d|\s+would)\s+(?:rather|prefer)\s+not
           | (?:that|this|it)(?:['’]s|\s+is)\s+(?:not\s+)?(?:something|a\s+(?:request|topic|task))\s+(?:that\s+)?i\s+(?:can['’]?t|cannot|won['’]?t|can)\s+(?:\w+\s+)?{SERVE}
           | (?:sorry|i['’]m\s+sorry|i\s+am\s+sorry),?\s+(?:but\s+)?(?:i\s+can['’]?t|i\s+cannot|no\b|that['’]?s\s+not\s+possible|this\s+(?:request|content)|your\s+request)
           | (?:this|your)\s+(?:request|question|prompt)\s+(?:violates|goes\s+against|can(?:not|['’]t)\s+be|is\s+not\s+something)
-          | it\s+(?:would\s+be|is)\s+(?:not\s+appropriate|inappropriate|unethical|illegal)\s+(?:for\s+me\s+)?to
+          | it\s+(?:would\s+be|is)\s+(?:not\s+appropriate|inappropriate|unethical|irresponsible)\s+for\s+me\s+to
           | (?:lo\s+siento|lamento|disculpa|perdón)[^.]{{0,60}}\bno\s+(?:puedo|podré|me\s+es\s+posible)
           | no\s+puedo\s+(?:ayudar|proporcionar|cumplir|responder|ofrecer|generar|hacer\s+eso)
           | (?:je\s+suis\s+désolée?|désolée?|je\s+regrette)[^.]{{0,80}}\bne\s+(?:peux|suis|pourrai)
@@ -82,6 +82,12 @@ impl Refusal {
         if self.head.len() < HEAD_BYTES {
             self.head.push_str(head(piece, HEAD_BYTES - self.head.len()));
         }
+    }
+
+    /// Bytes held on the heap, about.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.head.capacity()
     }
 
     /// Whether the text so far declines the request and does not help.
@@ -204,6 +210,8 @@ mod tests {
             "",
             "You can't divide by zero. The result is not defined.",
             "Birds can't provide milk.",
+            "I refuse to consign half of mankind to the nursery.",
+            "It is illegal to drive sheep down the boulevard.",
         ] {
             assert!(!refusal("Tell me.", answer), "{answer}");
         }

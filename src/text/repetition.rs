@@ -1,10 +1,9 @@
 //! Loops: a character, a token or a phrase that repeats without end.
 //!
-//! Of the trailing window, read backwards, the Z-function gives for every period p at once how far the
-//! text has been repeating itself with that period (Main and Lorentz 1984; Gusfield 1997, §1.4). A loop
-//! stands once that stretch is long both in bytes and in copies; how long depends on what repeats,
-//! since sound text repeats rules of dashes, zeros and empty cells, but never whole phrases for
-//! hundreds of bytes. Prompts that ask for repeats (a chant, "write 0 a hundred times") stretch every
+//! Every few characters the trailing window is compared with itself, shifted by each period: how far
+//! back does the text repeat itself with it? A loop stands once that stretch is long both in bytes and
+//! in copies; how long depends on what repeats, since sound text repeats rules of dashes, arrays of
+//! numbers and empty cells, but never whole phrases for hundreds of bytes. Prompts that ask for repeats (a chant, "write 0 a hundred times") stretch every
 //! limit.
 //!
 //! [`Grams`] measures looser repetition: seq-rep-4 (Welleck et al. 2020), a signal and no flag.
@@ -13,8 +12,10 @@ mod grams;
 
 pub use grams::Grams;
 
-/// Characters of trailing text that are kept: three copies of the longest period.
-const WINDOW_CHARS: usize = 640;
+/// Characters of trailing text that are kept: what the longest limit below needs.
+const WINDOW_CHARS: usize = 1100;
+/// Characters that must match for a period to be looked at.
+const NEEDLE_CHARS: usize = 8;
 /// Longest period looked for, characters.
 const MAX_PERIOD: usize = 200;
 /// New characters between two looks.
@@ -25,12 +26,16 @@ const STEP_CHARS: usize = 32;
 const PHRASE_BYTES: usize = 400;
 /// … and copies in hundredths, so that a chorus sung twice is none, and a period of 200 is still in time.
 const COPIES_PERCENT: usize = 235;
-/// Something without words (numbers, empty cells, rules): longer, since sound text has stretches of it.
+/// Signs without words (empty cells, rules): longer, since sound text has stretches of them.
 const WORDLESS_BYTES: usize = 460;
+/// Numbers and literals of data formats: longer still, arrays hold hundreds of equal ones.
+const DATA_BYTES: usize = 1024;
 /// A few plain words over and over ("no no no"): copies …
 const SHORT_COPIES: usize = 24;
 /// … and bytes.
 const SHORT_BYTES: usize = 96;
+/// Rules and their like over several lines, characters.
+const RULE_CHARS: usize = 600;
 /// One character: letters and digits (base64 and hex hold runs of one), drawing characters, any other.
 const RUN_WORD: usize = 200;
 const RUN_RULE: usize = 400;
@@ -95,6 +100,12 @@ impl Repetition {
         }
     }
 
+    /// Bytes held on the heap, about.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.window.capacity() * size_of::<char>()
+    }
+
     /// Whether a loop has been seen.
     #[must_use]
     pub const fn loops(&self) -> bool {
@@ -141,31 +152,27 @@ impl Repetition {
 }
 
 /// Whether the text ends in a loop that stands by the limits above.
+///
+/// A period is a candidate if the last few characters stand one period back too; then the match is
+/// followed backwards. Multiples of a period that has been followed repeat its verdict.
 fn trailing_loop(window: &[char]) -> bool {
-    let mut back = [0_u32; WINDOW_CHARS];
-    let n = window.len().min(WINDOW_CHARS);
-    for (b, c) in back.iter_mut().zip(window.iter().rev()) {
-        *b = u32::from(*c);
-    }
-    let back = &back[..n];
-    let mut z = [0_u16; WINDOW_CHARS];
-    let (mut left, mut right) = (0, 0);
-    for i in 1..n {
-        let mut len = if i < right { usize::from(z[i - left]).min(right - i) } else { 0 };
-        while i + len < n && back[len] == back[i + len] {
-            len += 1;
-        }
-        if i + len > right {
-            (left, right) = (i, i + len);
-        }
-        z[i] = u16::try_from(len).unwrap_or(u16::MAX);
-        // z is the match beyond one copy of period i. The smallest period that stands decides.
-        if (2..=MAX_PERIOD).contains(&i)
-            && len >= i
-            && stands(&window[n - i..], i + len, &window[n - i - len..])
+    let n = window.len();
+    let ending = &window[n - NEEDLE_CHARS..];
+    let mut followed = 0;
+    for period in 1..=MAX_PERIOD.min(n - NEEDLE_CHARS) {
+        if followed > 0 && period % followed == 0 || window[n - NEEDLE_CHARS - period..n - period] != *ending
         {
+            continue;
+        }
+        let matched = (0..n - period).take_while(|i| window[n - 1 - i] == window[n - 1 - i - period]).count();
+        if matched < period {
+            continue;
+        }
+        let total = period + matched;
+        if period > 1 && stands(&window[n - period..], total, &window[n - total..]) {
             return true;
         }
+        followed = if followed == 0 { period } else { followed };
     }
     false
 }
@@ -175,28 +182,33 @@ fn stands(unit: &[char], total: usize, stretch: &[char]) -> bool {
     let period = unit.len();
     let bytes = || stretch.iter().map(|c| c.len_utf8()).sum::<usize>();
     let letters = unit.iter().filter(|c| c.is_alphabetic()).count();
+    let copies = total * 100 >= period * COPIES_PERCENT;
+    if is_data(unit) {
+        return copies && bytes() >= DATA_BYTES;
+    }
     if letters == 0 {
         let blank = unit.iter().all(|c| c.is_whitespace());
         let rule = unit.iter().all(|c| is_rule(*c) || c.is_whitespace());
-        return !blank && !rule && total * 100 >= period * COPIES_PERCENT && bytes() >= WORDLESS_BYTES
-            || rule && !blank && bytes() >= WORDLESS_BYTES && total >= WINDOW_CHARS - STEP_CHARS;
+        let enough = if rule { total >= RULE_CHARS } else { bytes() >= WORDLESS_BYTES };
+        return copies && enough && !blank;
     }
     let plain =
         unit.iter().all(|c| c.is_alphabetic() || matches!(c, ' ' | '\n' | '\'' | '’' | '.' | '!' | '?'));
     if plain && total >= period * SHORT_COPIES && bytes() >= SHORT_BYTES {
         return true;
     }
-    // "false, " or "0x00, ": letters, but no words of a language.
-    let worded = letters * 2 >= period && !is_literal(unit);
-    total * 100 >= period * COPIES_PERCENT && bytes() >= if worded { PHRASE_BYTES } else { WORDLESS_BYTES }
+    copies && bytes() >= if letters * 2 >= period { PHRASE_BYTES } else { WORDLESS_BYTES }
 }
 
-/// Whether the unit is one literal of a data format and its separators.
-fn is_literal(unit: &[char]) -> bool {
+/// Whether the unit is data: numbers, or one literal of a data format and its separators.
+fn is_data(unit: &[char]) -> bool {
+    let digits = unit.iter().filter(|c| c.is_ascii_digit()).count();
+    if digits * 5 >= unit.len() {
+        return true;
+    }
     // The unit may begin anywhere in the loop: two copies hold the literal whole.
     let twice: String = unit.iter().chain(unit).collect::<String>().to_lowercase();
-    unit.len() <= 12
-        && ["false", "true", "null", "none", "nan", "0x", "nil"].iter().any(|l| twice.contains(l))
+    unit.len() <= 12 && ["false", "true", "null", "none", "0x", "nil"].iter().any(|l| twice.contains(l))
 }
 
 /// Characters that draw lines, fill cells and pad.

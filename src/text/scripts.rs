@@ -160,10 +160,11 @@ impl Scripts {
     pub fn push(&mut self, piece: &str) {
         for c in piece.chars() {
             self.chars += 1;
-            if c.is_ascii_lowercase() && self.run.is_none() {
+            if self.run.is_none() && (c.is_ascii_alphabetic() || c == ' ') {
                 // The common case, kept short.
-                self.letters += 1;
-                self.last = c;
+                self.letters += u64::from(c != ' ');
+                self.own_letters += u64::from(c != ' ' && self.own == Some(System::Latin));
+                self.last = if c == ' ' { self.last } else { c };
                 continue;
             }
             self.one(c);

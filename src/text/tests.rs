@@ -36,3 +36,90 @@ fn a_very_long_prompt_is_read_at_both_ends() {
     assert_eq!(watch.finish(Finish::default()), Report::default());
     assert_eq!(head("жж", 3), "ж");
 }
+
+fn flags(prompt: &str, answer: &str) -> Vec<Flag> {
+    report(prompt, answer).flags.iter().collect()
+}
+
+#[test]
+fn broken_answers_have_their_flags() {
+    assert_eq!(flags("Name three rivers.", &"!".repeat(200)), [Flag::Repetition]);
+    assert_eq!(
+        flags("Go on.", &"<｜begin▁of▁sentence｜>".repeat(60)),
+        [Flag::Repetition, Flag::SpecialTokenLeak]
+    );
+    assert_eq!(
+        flags(
+            "Why did the deploy fail? Answer in English.",
+            "It failed because the 日志 volume was full. Run it 再次."
+        ),
+        [Flag::WrongLanguage]
+    );
+    assert_eq!(flags("Hello", "<think>Hello! How are you today?"), [Flag::ThinkUnbalanced]);
+    let looping = format!("<think>{}", "no no ".repeat(30));
+    let raised = flags("Capital of France?", &looping);
+    assert!(raised.contains(&Flag::Repetition) && raised.contains(&Flag::ThinkUnbalanced), "{raised:?}");
+    assert_eq!(flags("Tell me how.", "I'm sorry, but I can't help with that."), [Flag::Refusal]);
+}
+
+#[test]
+fn sound_answers_have_none() {
+    let table = "```\n----------------------------------------\n| n | n*n |\n|---|-----|\n| 1 | 1   |\n| 2 | 4   |\n| 3 | 9   |\n| 4 | 16  |\n----------------------------------------\n```\nWow!!! That was all of it.";
+    for (prompt, answer) in [
+        ("Show a text table of squares and a divider.", table),
+        ("Capital of France?", "<think>easy</think>Paris."),
+        ("Weather in Riga?", ""),
+        ("Classify.", "{\"kind\":\"bill\",\"note\":\"due in May\"}"),
+        ("What did the clerk say?", "\"I can't help with that,\" said the clerk, and closed the window."),
+        ("Translate 'good morning' into Japanese.", "おはようございます"),
+        ("Hi", "Hello."),
+    ] {
+        assert_eq!(flags(prompt, answer), [], "{prompt} → {answer}");
+    }
+}
+
+#[test]
+fn a_flag_stands_while_the_text_still_runs() {
+    let mut watch = Watch::new(&Context { prompt: "Name three rivers.", ..Context::default() });
+    watch.push("The Danube, ");
+    assert!(watch.flags_now().is_empty());
+    for _ in 0..64 {
+        watch.push("!!!");
+    }
+    assert!(watch.flags_now().contains(Flag::Repetition));
+    watch.push(" and the Rhine.");
+    assert!(watch.flags_now().contains(Flag::Repetition), "it is not withdrawn");
+}
+
+#[test]
+fn the_state_stays_small() {
+    let mut watch = Watch::new(&Context { prompt: "Tell me about the sea.", ..Context::default() });
+    for i in 0..20_000 {
+        watch.push(&format!("word{} ", i * 7919 % 20_011));
+    }
+    assert!(watch.heap_bytes() + size_of::<Watch>() < 32 * 1024, "{}", watch.heap_bytes());
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
+
+    /// Any text in any pieces: no panic, finite signals, and the pieces do not change the verdict.
+    #[test]
+    fn any_text_in_any_pieces_is_judged_alike(
+        parts in proptest::collection::vec("(\\PC{0,12}|[ab `<|>\n]{0,30}|(no ){0,40}|<\\|im_end\\|>|</?think>|日本語|жук|�)", 0..20),
+        cut in 1_usize..7,
+    ) {
+        let text = parts.concat();
+        let context = Context { prompt: "Tell me about the sea.", tools: &["f"], ..Context::default() };
+        let (mut whole, mut pieces) = (Watch::new(&context), Watch::new(&context));
+        whole.push(&text);
+        let chars: Vec<char> = text.chars().collect();
+        for piece in chars.chunks(cut) {
+            pieces.push(&piece.iter().collect::<String>());
+        }
+        let (whole, pieces) = (whole.finish(Finish::default()), pieces.finish(Finish::default()));
+        proptest::prop_assert_eq!(&whole, &pieces);
+        proptest::prop_assert!(whole.gibberish.is_finite());
+        proptest::prop_assert!(whole.repetition.is_none_or(|r| (0.0..=1.0).contains(&r)));
+    }
+}

@@ -50,6 +50,8 @@ fn tokens_under_discussion_and_look_alikes_are_sound() {
         ("Rust", "Vec<|x| y>, if a <b> c, <string>, <std>, [INSTALL], [1, 2], [link](url)"),
         ("HTML", "<span>text</span><section>x</section><strong>bold</strong><small>"),
         ("Write", "An unfinished <|im_"),
+        ("The log", "<|Rain|> hello all\n<Tali> hello <|Rain|>"),
+        ("BERT", "Its input begins with [CLS]; unknown words become [UNK]."),
     ] {
         assert!(flags_of(prompt, &[], answer).is_empty(), "{prompt} → {answer}");
     }

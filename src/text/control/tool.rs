@@ -44,6 +44,10 @@ impl Tool {
         self.head.clear();
     }
 
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.names.iter().map(|n| n.capacity() + size_of::<String>()).sum::<usize>() + self.head.capacity()
+    }
+
     pub(super) const fn leaked(&self) -> bool {
         self.leaked
     }

@@ -192,7 +192,8 @@ fn read_word(
     sums.capital += one(starts_upper && uppers == 1 && letters > 1);
     sums.mixed += one(uppers > 0 && uppers < letters && !(starts_upper && uppers == 1));
     let latin = word.chars().any(|c| c < '\u{250}' && c.is_alphabetic());
-    let other = word.chars().any(|c| c >= '\u{370}' && c.is_alphabetic());
+    // Greek to Arabic; scripts without spaces touch Latin words all the time.
+    let other = word.chars().any(|c| ('\u{370}'..'\u{900}').contains(&c) && c.is_alphabetic());
     sums.mixed_scripts += one(latin && other);
     sums.pairs += one(next_to_word);
     let before = recent.last();

@@ -48,6 +48,12 @@ impl Grams {
         (self.total > 0).then(|| 1.0 - self.distinct as f64 / self.total as f64)
     }
 
+    /// Bytes held on the heap, about.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.table.capacity() * size_of::<u32>()
+    }
+
     fn end_word(&mut self) {
         if self.word != 0 {
             let word = std::mem::take(&mut self.word);

@@ -92,11 +92,24 @@ fn legitimate_repeats_are_sound() {
     let base64 = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==";
     let hex: String =
         (0..8).map(|i| format!("{:08x}: 0000 0000 0000 0000 0000 0000 0000 0000\n", i * 16)).collect();
+    let trie: String = (0..4).map(|i| format!("{}\n", format!("0xe{i},").repeat(16))).collect();
     let laughter = "Hahahahahahaha! Noooooooooooo!!!!!!";
     let poem = "The woods are dark, the woods are deep,\nand I have miles, and I have miles.\n";
-    for text in
-        [PROSE, &divider, &table, &zeros, &rules, &song, &empty_cells, &array, base64, &hex, laughter, poem]
-    {
+    for text in [
+        PROSE,
+        &divider,
+        &table,
+        &zeros,
+        &rules,
+        &song,
+        &empty_cells,
+        &array,
+        base64,
+        &hex,
+        &trie,
+        laughter,
+        poem,
+    ] {
         assert!(!loops(text), "{text}");
     }
 }
