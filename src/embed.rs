@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use model::{BUILTIN_SHA256, Embedder};
 pub use worker::{EmbedHandle, EmbedStats, Pending};
 
-/// A tenth of one core, about a dozen texts a second: plenty for a sample of live answers, and not felt
+/// A tenth of one core, three to ten texts a second by length and machine: plenty for a sample of live answers, and not felt
 /// by traffic on the smallest machine.
 const DEFAULT_MAX_CPU_SHARE: f64 = 0.1;
 /// One: the machine belongs to the traffic.

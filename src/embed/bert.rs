@@ -193,11 +193,11 @@ impl Layer {
         #[allow(clippy::cast_possible_truncation)] // a bias has 24 bits anyway
         let query_bias = query_bias.iter().map(|b| (f64::from(*b) * scale) as f32);
         let query_key_value = Linear {
-            transposed: Tensor::cat(&[&(query * scale)?, &key, &value], 0)?.t()?,
+            transposed: Tensor::cat(&[&(query * scale)?, &key, &value], 0)?.t()?.contiguous()?,
             bias: query_bias.chain(key_bias).chain(value_bias).collect(),
         };
         let plain = |(matrix, bias): (Tensor, Vec<f32>)| -> Result<Linear, EmbedError> {
-            Ok(Linear { transposed: matrix.t()?, bias })
+            Ok(Linear { transposed: matrix.t()?.contiguous()?, bias })
         };
         Ok(Self {
             query_key_value,

@@ -5,8 +5,8 @@
 
 /// Time that a quiet daemon saves up, so that the first answers after a pause are not lost: one second.
 const CAP_US: f64 = 1_000_000.0;
-/// Cost assumed before anything was measured: about what 60 tokens take on one modern core.
-const FIRST_GUESS_US: f64 = 10_000.0;
+/// Cost assumed before anything was measured: about what 60 tokens take on one core.
+const FIRST_GUESS_US: f64 = 20_000.0;
 /// Weight of the newest cost in the mean.
 const GAIN: f64 = 0.1;
 
@@ -82,7 +82,7 @@ mod tests {
     fn waiting_texts_have_paid_already() {
         let mut budget = Budget::new(0.1);
         let admitted = std::iter::from_fn(|| budget.take(0)).count();
-        assert_eq!(admitted, 100, "one second of texts at the first guess");
+        assert_eq!(admitted, 50, "one second of texts at the first guess");
         budget.refund(FIRST_GUESS_US);
         assert!(budget.take(0).is_some() && budget.take(0).is_none());
     }

@@ -113,6 +113,10 @@ impl Embedder {
         let cut = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
         tokenizer.with_truncation(Some(cut)).map_err(fault)?;
         let bert = Bert::load(&config, &Weights::open(&named(file), weights)?)?;
+        if threads <= 1 {
+            // candle has each product cut into a piece a core, which costs 40 % when one thread does them all
+            gemm::set_threading_threshold(usize::MAX);
+        }
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.max(1))
             .thread_name(|i| format!("embed-{i}"))
