@@ -68,3 +68,39 @@ fn no_rule_names_a_metric_or_a_label_that_the_daemon_has_not() {
     }
     assert!(named > 15, "the rules were not read");
 }
+
+#[test]
+fn the_unit_and_the_image_start_the_daemon_with_options_it_has() {
+    let help = Command::new(env!("CARGO_BIN_EXE_touchstone"))
+        .args(["serve", "--help"])
+        .output()
+        .expect("the built program runs");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let deploy = prometheus().join("..");
+    for file in ["systemd/touchstone.service", "Dockerfile"] {
+        let text = std::fs::read_to_string(deploy.join(file)).expect("the file is there");
+        let start = text
+            .lines()
+            .find(|line| line.starts_with("ExecStart=") || line.starts_with("CMD "))
+            .unwrap_or_else(|| panic!("{file} starts nothing"));
+        for option in start.split(|c: char| c.is_whitespace() || c == '"').filter(|w| w.starts_with("--")) {
+            assert!(help.contains(option), "{file}: `touchstone serve` has no option {option}:\n{help}");
+        }
+    }
+}
+
+#[test]
+fn the_configuration_in_the_readme_is_accepted() {
+    let readme = include_str!("../README.md");
+    let (_, rest) = readme.split_once("```toml\n").expect("the README shows a configuration");
+    let (config, _) = rest.split_once("```").expect("the block ends");
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("touchstone.toml");
+    // Paths begin at the file's folder.
+    let golden = support::root().join("golden/starter").display().to_string();
+    std::fs::write(&file, config.replace("golden/starter", &golden)).expect("it is writable");
+    let checked =
+        support::daemon::command().args(["check", "--config"]).arg(&file).output().expect("it runs");
+    let said = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&said));
+}

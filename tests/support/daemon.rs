@@ -86,6 +86,6 @@ impl Daemon {
 /// The built program, with logs that a failing test can show.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_touchstone"));
-    command.env("RUST_LOG", "info").env_remove("RUST_BACKTRACE").env("NO_COLOR", "1");
+    command.env("TOUCHSTONE_LOG", "info").env_remove("RUST_BACKTRACE").env("NO_COLOR", "1");
     command
 }

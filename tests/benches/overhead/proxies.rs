@@ -80,7 +80,7 @@ impl Touchstone {
             "
         );
         // Tokio's own variable: as many worker threads as nginx has.
-        Self(Daemon::serve_with(&config, &[("TOKIO_WORKER_THREADS", "1"), ("RUST_LOG", "warn")]))
+        Self(Daemon::serve_with(&config, &[("TOKIO_WORKER_THREADS", "1"), ("TOUCHSTONE_LOG", "warn")]))
     }
 
     pub(crate) fn pid(&self) -> u32 {
