@@ -40,6 +40,8 @@ pub(super) struct Tap {
     held: VecDeque<Bytes>,
     bounds: Bounds,
     timer: Option<Pin<Box<Sleep>>>,
+    /// How the body breaks off, told once what came before has left.
+    breaking: Option<Broken>,
     /// Whether only the end of the connection ends the body.
     close_delimited: bool,
     /// Where judging waits for the socket; `None` for HTTP/2, whose streams have tasks of their own.
@@ -55,11 +57,21 @@ impl Tap {
         close_delimited: bool,
         after: Option<Afterwork>,
     ) -> Self {
-        Self { upstream, ledger: Some(ledger), held, bounds, timer: None, close_delimited, after }
+        Self {
+            upstream,
+            ledger: Some(ledger),
+            held,
+            bounds,
+            timer: None,
+            breaking: None,
+            close_delimited,
+            after,
+        }
     }
 
     pub(super) fn is_end(&self) -> bool {
-        self.held.is_empty() && (self.ledger.is_none() || self.upstream.is_end())
+        let over = self.ledger.is_none() || self.upstream.is_end();
+        self.held.is_empty() && self.breaking.is_none() && over
     }
 
     pub(super) fn exact_len(&self) -> Option<u64> {
@@ -70,6 +82,9 @@ impl Tap {
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         if let Some(piece) = self.held.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if let Some(broken) = self.breaking.take() {
+            return Poll::Ready(Some(Err(broken)));
         }
         if self.ledger.is_none() {
             return Poll::Ready(None);
@@ -83,20 +98,28 @@ impl Tap {
             }
             Poll::Ready(Some(Err(failure))) => {
                 self.finish(End::Broken);
-                Poll::Ready(Some(Err(Broken::Upstream(failure))))
+                self.break_off(Broken::Upstream(failure), cx)
             }
             Poll::Ready(None) => {
                 let cut = self.close_delimited
                     && self.ledger.as_ref().is_some_and(|ledger| ledger.lacks_terminal());
                 self.finish(if cut { End::Broken } else { End::Complete });
-                Poll::Ready(if cut { Some(Err(Broken::NoTerminal)) } else { None })
+                if cut { self.break_off(Broken::NoTerminal, cx) } else { Poll::Ready(None) }
             }
             Poll::Pending => {
                 let limit = ready!(self.poll_limit(cx));
                 self.finish(End::TimedOut(limit));
-                Poll::Ready(Some(Err(Broken::TimedOut)))
+                self.break_off(Broken::TimedOut, cx)
             }
         }
+    }
+
+    /// Breaks off at the next turn. An error makes the server drop what it has not written yet, and the caller
+    /// would lose what the upstream had said; between two turns it is written.
+    fn break_off(&mut self, broken: Broken, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        self.breaking = Some(broken);
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Ready when a limit has run out. One timer is kept, and only looked at again when it fires, because

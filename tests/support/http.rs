@@ -81,8 +81,8 @@ pub(crate) fn request(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
+    // A server that refuses may answer before it has read all, and close; its answer counts all the same.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
     let mut raw = Vec::new();
     let ended = stream.read_to_end(&mut raw);
     let broken = |why: &str| std::io::Error::new(std::io::ErrorKind::UnexpectedEof, why.to_owned());
