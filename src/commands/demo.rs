@@ -28,6 +28,8 @@ const DAMAGE: &str = "damage=0.1";
 const WHOLE_STORY: Duration = Duration::from_secs(230);
 /// Pace of the simulated models, tokens a second.
 const TOKENS_PER_SECOND: f64 = 600.0;
+/// Ended by Ctrl-C.
+const INTERRUPTED: &str = "interrupted";
 /// Time for the daemon to end what it was doing.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -114,26 +116,32 @@ impl Stage {
         tokio::pin!(end);
         let patience = if args.no_degradation { Patience::short() } else { Patience::default() };
         let mut story = Story::new(client()?, scene, patience);
-        let told = tokio::select! {
-            told = tokio::time::timeout(WHOLE_STORY, story.tell()) => told.map_err(|_| format!("the story took more than {} s", WHOLE_STORY.as_secs())),
-            () = &mut end => Err(format!("{} s were over before the story was", limit.unwrap_or_default().as_secs())),
-            _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+        // What ends from outside does not stay up afterwards.
+        let (told, ended) = tokio::select! {
+            told = tokio::time::timeout(WHOLE_STORY, story.tell()) => (told.ok(), None),
+            () = &mut end => (None, Some("time was over before the story was")),
+            _ = tokio::signal::ctrl_c() => (None, Some(INTERRUPTED)),
         };
-        let (code, verdict) = match told {
-            Ok(Ok(())) => (DONE, "Every chapter happened.".to_owned()),
-            Ok(Err(Unmet::Output(error))) => return Err(error.into()),
-            Ok(Err(unmet)) => (NOT_MET, format!("The story was not met: {unmet}.")),
-            Err(why) => (NOT_MET, format!("The story was not met: {why}.")),
+        let unmet = match (told, ended) {
+            (Some(Ok(())), _) => None,
+            (Some(Err(Unmet::Output(error))), _) => return Err(error.into()),
+            (Some(Err(unmet)), _) => Some(unmet.to_string()),
+            (None, Some(ended)) => Some(ended.to_owned()),
+            (None, None) => Some(format!("it took more than {} s", WHOLE_STORY.as_secs())),
         };
-        out(format_args!("\n{verdict}"));
-        if !args.once && !verdict.ends_with("interrupted.") {
+        match &unmet {
+            None => out(format_args!("\nEvery chapter happened.")),
+            Some(why) => out(format_args!("\nThe story was not met: {why}.")),
+        }
+        if !args.once && ended.is_none() {
             out(format_args!("All of it stays up: {admin}/ shows it. Ctrl-C ends it."));
             tokio::select! {
                 _ = tokio::signal::ctrl_c() => {}
                 () = &mut end => {}
             }
         }
-        Ok(code)
+        let left = !args.once && ended == Some(INTERRUPTED); // who has seen enough leaves, and that is well
+        Ok(if unmet.is_none() || left { DONE } else { NOT_MET })
     }
 
     async fn clear(self) {
