@@ -105,6 +105,7 @@ mod tests {
     fn serve_needs_a_file_or_an_upstream_and_takes_the_contracts_flags() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.to_string());
         assert!(parse("touchstone serve").is_err());
+        assert!(parse("touchstone serve --mode enforce").expect_err("refused").contains("--config"));
         assert!(parse("touchstone serve --config f --upstream http://h").is_err());
         assert!(parse("touchstone serve --upstream http://a --upstream http://b").is_ok());
         assert!(

@@ -15,10 +15,9 @@ use crate::verdict::Mode;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:\n  touchstone serve --upstream http://127.0.0.1:8000\n  \
                         touchstone serve --config touchstone.toml --mode enforce")]
-#[group(required = true, multiple = true, args = ["config", "upstream"])]
 pub struct Args {
     /// The configuration; `touchstone config` prints one to begin with
-    #[arg(long, value_name = "F", conflicts_with = "upstream")]
+    #[arg(long, value_name = "F", conflicts_with = "upstream", required_unless_present = "upstream")]
     pub config: Option<PathBuf>,
     /// Base URL of an inference server; alone it needs no configuration. May be given several times
     #[arg(long, value_name = "URL")]
