@@ -141,10 +141,10 @@ fn print_daemon(touchstone: &Touchstone, nginx: &Nginx) {
         Usage::of(nginx.pid()).rss_mb
     );
     let seen = touchstone.seen();
-    println!(
-        "  {:.0} requests; {:.0} observations dropped under load (counted, never waited for)",
-        seen.requests, seen.dropped
-    );
+    println!("  {:.0} requests; skipped under load (counted, never waited for):", seen.requests);
+    for line in seen.dropped {
+        println!("    {line}");
+    }
     println!("  CPU by thread:");
     for (thread, seconds) in proxies::threads(touchstone.pid()) {
         println!("    {thread:<18}{seconds:>8.2} s");

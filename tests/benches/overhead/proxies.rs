@@ -58,7 +58,8 @@ pub(crate) struct Touchstone(Daemon);
 /// What the daemon says it saw.
 pub(crate) struct Seen {
     pub(crate) requests: f64,
-    pub(crate) dropped: f64,
+    /// The counters of what was skipped under load, by stage.
+    pub(crate) dropped: Vec<String>,
 }
 
 impl Touchstone {
@@ -93,13 +94,14 @@ impl Touchstone {
 
     pub(crate) fn seen(&self) -> Seen {
         let page = load::page(self.0.admin, "/metrics");
-        let sum = |name: &str| {
+        let series = |name: &'static str| {
             page.lines()
-                .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
-                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-                .sum()
+                .filter(move |line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
         };
-        Seen { requests: sum("touchstone_requests_total"), dropped: sum("touchstone_samples_dropped_total") }
+        let requests = series("touchstone_requests_total")
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum();
+        Seen { requests, dropped: series("touchstone_samples_dropped_total").map(str::to_owned).collect() }
     }
 }
 
