@@ -8,7 +8,7 @@
 //! stand: see `features`), and a small network, fitted on sound text of many kinds and on
 //! the answers of many differently damaged models, turns them into log-odds of damage.
 //!
-//! Log-odds of blocks add up, but sound text earns credit up to [`CREDIT`]: then one strange block
+//! Log-odds of blocks add up, but sound text earns credit up to `CREDIT`: then one strange block
 //! (a quotation, a riddle, a list of odd names) is forgiven, and two in a row are not. One fact beside
 //! the text is used: a sound answer nearly always takes up a word of the question (83 % of
 //! sound answers of 32 tokens did, and 0.4 % of damaged ones).
