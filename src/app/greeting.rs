@@ -37,21 +37,36 @@ pub(super) fn greeting(config: &Config, parts: &[Part], proxy: SocketAddr, admin
             None if part.baselines.is_none() => {
                 "NOT calibrated: its baseline file is broken, see the log".to_owned()
             }
+            None if is_silent(config, i) => {
+                "not calibrated, and canaries and bursts are off: only `golden calibrate` does it".to_owned()
+            }
             None => "not calibrated yet: that happens in the background, quality arms wait for it".to_owned(),
         };
         let _ = writeln!(
             text,
-            "target {} at {} ({} mode, breaker preset {:?})\n  golden set {}: {state}\n  {}",
+            "target {} at {} ({} mode, breaker preset {})\n  golden set {}: {state}\n  {}",
             target.name(),
             target.url(),
             config.mode_of_target(target.name()),
-            config.breaker_of(i).preset_name(),
+            preset(config, i),
             part.golden.name(),
             cost(config, i, part)
         );
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Whether the daemon asks this target nothing of its own accord.
+fn is_silent(config: &Config, index: usize) -> bool {
+    let quality = config.quality_of(index);
+    quality.canary().every_ms().is_none() && quality.burst().every_ms().is_none()
+}
+
+/// The preset's name as the configuration spells it.
+fn preset(config: &Config, index: usize) -> String {
+    let name = serde_json::to_value(config.breaker_of(index).preset_name());
+    name.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// What canaries and scheduled bursts cost a day.

@@ -63,6 +63,7 @@ impl Probing {
                 golden: part.golden,
                 baselines: part.baselines,
                 baseline: part.baseline.clone(),
+                calibrates: quality.canary().every_ms().is_some() || quality.burst().every_ms().is_some(),
                 effort: quality.effort(),
                 pace: quality.pace(),
                 schedule: Schedule::new(

@@ -44,6 +44,8 @@ pub struct Subject {
     pub baselines: Option<Baselines>,
     /// Its frozen baseline, if one was found.
     pub baseline: Option<Arc<Baseline>>,
+    /// Whether a missing baseline is made in the background; not where the daemon is told to ask nothing.
+    pub calibrates: bool,
     /// How much is asked to calibrate.
     pub effort: Effort,
     /// Pause between two calls of a calibration.
@@ -76,6 +78,7 @@ pub struct Prober {
     baselines: Option<Baselines>,
     baseline: Option<Arc<Baseline>>,
     price: Option<Price>,
+    calibrates: bool,
     effort: Effort,
     pace: Duration,
     schedule: Schedule,
@@ -116,6 +119,7 @@ impl Prober {
             baselines: subject.baselines,
             baseline: subject.baseline,
             price,
+            calibrates: subject.calibrates,
             effort: subject.effort,
             pace: subject.pace,
             schedule: subject.schedule,
@@ -169,7 +173,7 @@ impl Prober {
             };
         }
         let serving = matches!(context.breaker, BreakerState::Closed | BreakerState::ForcedClosed);
-        if self.baseline.is_none() && serving && now >= self.calibrate_at {
+        if self.calibrates && self.baseline.is_none() && serving && now >= self.calibrate_at {
             return self.calibrate(context.generation).await;
         }
         let next = self.schedule.next_at(now, &context);
@@ -177,7 +181,7 @@ impl Prober {
             self.told_next = next;
             self.report(Report::NextCall { target: Arc::clone(&self.target), at: next }).await?;
         }
-        let next = if self.baseline.is_none() { Some(self.calibrate_at) } else { next };
+        let next = if self.calibrates && self.baseline.is_none() { Some(self.calibrate_at) } else { next };
         let wait = next.map_or(IDLE, |at| Duration::from_millis(at.ms_since(now))).min(IDLE);
         tokio::select! {
             order = orders.recv() => self.hear(order?),
