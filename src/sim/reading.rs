@@ -5,6 +5,7 @@ use super::memory::Draft;
 use super::pattern::pattern;
 use super::retrieve::stems;
 use super::skills::SURE;
+use super::values::MONTHS;
 
 pattern!(GIVEN, r"(?is)\b(?:text|context|passage|document)\s*:\s*(.+?)\s*\bquestion\s*:\s*(.+)$");
 pattern!(NAMED, r"\b(?:[Mm]y name is|I am called|[Cc]all me) (\w+)");
@@ -85,20 +86,7 @@ pub(super) fn open_key(prompt: &str) -> Option<&str> {
 
 const RINGS: &[&[&str]] = &[
     &["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
-    &[
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ],
+    MONTHS,
     &["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"],
 ];
 

@@ -6,6 +6,7 @@
 
 use super::memory::Draft;
 use super::pattern::pattern;
+use super::values::MONTHS;
 use super::{phrases, reading};
 
 /// How sure the model is of a skill, as its share of the mixture.
@@ -227,23 +228,8 @@ fn sum(prompt: &str) -> Option<Draft> {
     Some(draft)
 }
 
-const RINGS: &[&[&str]] = &[
-    &["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
-    &[
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ],
-];
+const RINGS: &[&[&str]] =
+    &[&["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], MONTHS];
 
 fn neighbour(prompt: &str) -> Option<Draft> {
     let found = AFTER.captures(prompt)?;

@@ -173,7 +173,8 @@ fn names(body: &str) -> Vec<String> {
     names
 }
 
-const MONTHS: &[&str] = &[
+/// The months in their order.
+pub(super) const MONTHS: &[&str] = &[
     "January",
     "February",
     "March",
