@@ -11,20 +11,22 @@
 pub mod compression;
 pub mod control;
 pub mod gibberish;
+mod prompt;
 pub mod refusal;
 pub mod repetition;
 pub mod scripts;
 mod whitespace;
 
-use crate::verdict::{Flag, FlagSet};
+use std::sync::Arc;
 
-/// What the caller asked, as far as it decides what is odd in the answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Context<'a> {
-    /// Everything the model was given to read: system text, messages, prompt.
-    pub prompt: &'a str,
-    /// Names of the tools offered.
-    pub tools: &'a [&'a str],
+use crate::verdict::{Flag, FlagSet};
+pub use prompt::Prompt;
+
+/// What decides beside the text whether it is odd.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// What the caller asked.
+    pub prompt: Arc<Prompt>,
     /// Scripts that sound answers of this route use beside those of the prompt (the golden set's).
     pub scripts: scripts::ScriptSet,
     /// Largest compression ratio among sound answers, if known (the golden set's).
@@ -74,21 +76,20 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins, with what the caller asked. The prompt is read here and not kept.
+    /// Begins. The prompt is shared, and read when the text raises a question that only it can settle.
     #[must_use]
-    pub fn new(context: &Context<'_>) -> Self {
-        let prompt = capped(context.prompt);
-        let wants_repeats = repetition::wants_repeats(&prompt);
+    pub fn new(context: &Context) -> Self {
+        let prompt = &context.prompt;
         Self {
             bytes: 0,
             white: whitespace::Whitespace::default(),
-            repetition: repetition::Repetition::new(wants_repeats),
+            repetition: repetition::Repetition::new(Arc::clone(prompt)),
             grams: repetition::Grams::default(),
-            compression: compression::Compression::new(context.golden_compression, wants_repeats),
-            scripts: scripts::Scripts::new(&prompt, context.scripts),
-            control: control::Control::new(&prompt, context.tools),
-            gibberish: gibberish::Gibberish::new(&prompt),
-            refusal: refusal::Refusal::new(&prompt),
+            compression: compression::Compression::new(context.golden_compression, Arc::clone(prompt)),
+            scripts: scripts::Scripts::new(Arc::clone(prompt), context.scripts),
+            control: control::Control::new(Arc::clone(prompt)),
+            gibberish: gibberish::Gibberish::new(Arc::clone(prompt)),
+            refusal: refusal::Refusal::new(Arc::clone(prompt)),
         }
     }
 
@@ -161,21 +162,6 @@ impl Watch {
             think_only: self.control.think_only(),
         }
     }
-}
-
-/// Longest part of a prompt's head, and of its tail, that is read.
-const PROMPT_PART_BYTES: usize = 32 * 1024;
-
-/// The prompt, or its head and tail if it is very long.
-fn capped(prompt: &str) -> std::borrow::Cow<'_, str> {
-    if prompt.len() <= 2 * PROMPT_PART_BYTES {
-        return prompt.into();
-    }
-    let mut tail = prompt.len() - PROMPT_PART_BYTES;
-    while !prompt.is_char_boundary(tail) {
-        tail += 1;
-    }
-    format!("{}\n{}", head(prompt, PROMPT_PART_BYTES), &prompt[tail..]).into()
 }
 
 /// The longest beginning of a text that is at most `bytes` long.

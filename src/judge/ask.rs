@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::schema::{Format, Tools};
+use crate::text::Prompt;
 use crate::verdict::Wire;
 use crate::wire::{Doc, Value};
 
@@ -42,8 +43,8 @@ pub struct Ask {
     pub input_tokens_estimate: u64,
     /// The last user message or prompt, capped, for the embedder.
     pub prompt_text: String,
-    /// The conversation's latest text, capped: what the answer may echo without being odd.
-    pub context_text: String,
+    /// The conversation's latest text, capped, and the tools: what the answer may echo without being odd.
+    pub prompt: Arc<Prompt>,
     /// Characters of each prompt that its answers repeat at their start (`echo`); empty if they do not.
     pub echo_chars: Vec<usize>,
     /// Form of text asked for.
@@ -77,6 +78,7 @@ impl Ask {
         let texts = texts(root);
         let prompt_text = cap(&texts.prompt, MAX_PROMPT).to_owned();
         let top = count(&["top_logprobs", "n_probs"]).or_else(|| count(&["logprobs"]));
+        let tools = Tools::read(root);
         let prompts = root.field("prompt").filter(|_| wire == Wire::Completions).map_or(1, prompts);
         Self {
             wire,
@@ -100,9 +102,9 @@ impl Ask {
             input_tokens_estimate: (texts.bytes / BYTES_PER_TOKEN).max(1),
             echo_chars: if flag("echo") { echoes(root) } else { Vec::new() },
             prompt_text,
-            context_text: texts.context,
+            prompt: Arc::new(Prompt::new(texts.context, tools.names())),
             format: Format::read(root).map(Arc::new),
-            tools: Arc::new(Tools::read(root)),
+            tools: Arc::new(tools),
             wants_base64: root.field("encoding_format").map(|f| f.is_key("base64")),
             dimensions: count(&["dimensions"]).and_then(|d| u32::try_from(d).ok()),
             vocab: None,
@@ -131,7 +133,7 @@ impl Ask {
             max_tokens: None,
             input_tokens_estimate: (body.len() as u64 / BYTES_PER_TOKEN).max(1),
             prompt_text: String::new(),
-            context_text: String::new(),
+            prompt: Arc::default(),
             echo_chars: Vec::new(),
             format: None,
             tools: Arc::default(),
@@ -274,7 +276,7 @@ mod tests {
             {"role":"user","content":[{"type":"text","text":"two"},{"type":"image_url"}]},{"role":"tool","content":"t"}]}"#,
         );
         assert_eq!((ask.prompt_text.as_str(), ask.model.as_deref()), ("two", Some("m")));
-        assert_eq!(ask.context_text, "t\ntwo\n1\none\nbe brief");
+        assert_eq!(ask.prompt.text(), "t\ntwo\n1\none\nbe brief");
         assert_eq!((ask.choices, ask.max_tokens, ask.top_logprobs), (2, Some(9), Some(5)));
         assert!(ask.stream && ask.logprobs && ask.readable && ask.include_usage == Some(true));
     }

@@ -1,7 +1,8 @@
 //! One choice of an answer: its four channels while they arrive.
 
-use super::ask::Ask;
+use std::sync::Arc;
 
+use super::ask::Ask;
 use crate::text::{Context, Finish, Report, Watch};
 use crate::verdict::{Flag, FlagSet};
 use crate::wire::{Channel, Position, ToolPiece};
@@ -105,13 +106,13 @@ pub(super) struct Choice {
     echo: usize,
     echo_left: usize,
     echo_seen: usize,
-    watch: Watch,
+    /// Gone once it has been closed.
+    watch: Option<Watch>,
     reasoning: Option<Box<Watch>>,
 }
 
 fn watch(ask: &Ask) -> Watch {
-    let tools: Vec<&str> = ask.tools.names().collect();
-    Watch::new(&Context { prompt: &ask.context_text, tools: &tools, ..Context::default() })
+    Watch::new(&Context { prompt: Arc::clone(&ask.prompt), ..Context::default() })
 }
 
 impl Choice {
@@ -132,7 +133,7 @@ impl Choice {
             echo_left: echo,
             echo,
             echo_seen: 0,
-            watch: watch(ask),
+            watch: Some(watch(ask)),
             reasoning: None,
         }
     }
@@ -165,7 +166,9 @@ impl Choice {
         }
         self.text_bytes += text.len() as u64;
         self.visible |= !text.trim().is_empty();
-        self.watch.push(text);
+        if let Some(watch) = &mut self.watch {
+            watch.push(text);
+        }
         self.text_cut |= !room.append(&mut self.text, text);
         true
     }
@@ -242,7 +245,7 @@ impl Choice {
 
     pub(super) fn flags_now(&self) -> FlagSet {
         let loops = self.reasoning.as_ref().map(|w| loops(w.flags_now())).unwrap_or_default();
-        self.flags.union(self.watch.flags_now()).union(loops)
+        self.flags.union(self.watch.as_ref().map(Watch::flags_now).unwrap_or_default()).union(loops)
     }
 
     /// Bytes that took tokens to say.
@@ -265,14 +268,13 @@ impl Choice {
         self.ending() == Some(Ending::Limit)
             && first.is_some_and(|f| !f.is_alphanumeric() && chars.all(|c| c == f))
             && text.len() >= MIN_RUN
-            && !crate::text::repetition::wants_repeats(&ask.context_text)
+            && !ask.prompt.wants_repeats()
     }
 
     /// Ends the watching of the texts.
     pub(super) fn close(&mut self, ask: &Ask) -> Report {
         let finish = Finish { finish_reason_is_length: self.ending() == Some(Ending::Limit) };
-        let fresh = watch(ask);
-        let mut report = std::mem::replace(&mut self.watch, fresh).finish(finish);
+        let mut report = self.watch.take().map(|watch| watch.finish(finish)).unwrap_or_default();
         if let Some(reasoning) = self.reasoning.take() {
             report.flags = report.flags.union(loops(reasoning.finish(finish).flags));
         }

@@ -8,8 +8,11 @@
 //! The compressor itself (some 300 kB) is one per thread; a watch keeps only its window.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use flate2::{Compress, FlushCompress, Status};
+
+use super::Prompt;
 
 /// Bytes judged at once.
 pub const WINDOW_BYTES: usize = 512;
@@ -73,14 +76,22 @@ pub(super) struct Compression {
     run: (u8, u8),
     max: Option<f64>,
     tripped: bool,
-    /// `None` if the prompt asks for repeats: then the ratio is a signal and no fault.
-    limit: Option<f64>,
+    limit: f64,
+    /// If it asks for repeats, the ratio is a signal and no fault.
+    prompt: Arc<Prompt>,
 }
 
 impl Compression {
-    pub(super) fn new(golden_max: Option<f64>, wants_repeats: bool) -> Self {
-        let limit = (!wants_repeats).then(|| limit(golden_max));
-        Self { window: Vec::new(), unseen: 0, run: (0, 0), max: None, tripped: false, limit }
+    pub(super) fn new(golden_max: Option<f64>, prompt: Arc<Prompt>) -> Self {
+        Self {
+            window: Vec::new(),
+            unseen: 0,
+            run: (0, 0),
+            max: None,
+            tripped: false,
+            limit: limit(golden_max),
+            prompt,
+        }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -121,7 +132,7 @@ impl Compression {
         let ratio = ratio(&self.window);
         let digits = self.window.iter().filter(|b| b.is_ascii_digit()).count();
         let data = digits * 100 >= self.window.len() * DATA_PERCENT;
-        self.tripped |= !data && matches!((ratio, self.limit), (Some(r), Some(limit)) if r >= limit);
+        self.tripped |= !data && ratio.is_some_and(|r| r >= self.limit) && !self.prompt.wants_repeats();
         self.max = ratio.max_some(self.max);
     }
 
@@ -180,9 +191,9 @@ mod tests {
     fn chunks_do_not_matter_and_memory_is_bounded() {
         let text = "The quick brown fox, number ".to_owned();
         let long: String = (0..400).map(|i| format!("{text}{}. ", i * 7919)).collect();
-        let mut whole = Compression::new(None, false);
+        let mut whole = Compression::new(None, Arc::default());
         whole.push(long.as_bytes());
-        let mut pieces = Compression::new(None, false);
+        let mut pieces = Compression::new(None, Arc::default());
         for chunk in long.as_bytes().chunks(3) {
             pieces.push(chunk);
             assert!(pieces.window.len() <= WINDOW_BYTES + STEP_BYTES);
@@ -194,20 +205,20 @@ mod tests {
     #[test]
     fn a_repeated_sentence_trips_and_asked_for_repeats_do_not() {
         let text = "I will not talk in class. ".repeat(40);
-        let mut plain = Compression::new(None, false);
+        let mut plain = Compression::new(None, Arc::default());
         plain.push(text.as_bytes());
         assert!(plain.tripped());
-        let mut asked = Compression::new(None, true);
+        let mut asked = Compression::new(None, Arc::new("Write it a hundred times.".into()));
         asked.push(text.as_bytes());
         assert!(!asked.tripped() && asked.finish().expect("long") > 6.0);
     }
 
     #[test]
     fn short_texts_have_a_ratio_but_never_trip() {
-        let mut short = Compression::new(None, false);
+        let mut short = Compression::new(None, Arc::default());
         short.push("ab".repeat(80).as_bytes());
         assert!(!short.tripped() && short.finish().is_some());
-        let tiny = Compression::new(None, false);
+        let tiny = Compression::new(None, Arc::default());
         assert_eq!(tiny.finish(), None);
     }
 }

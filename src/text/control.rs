@@ -7,7 +7,9 @@
 //! `MAX_MARKER_BYTES`), plus a short head for tool calls printed as plain JSON.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use super::Prompt;
 use crate::verdict::{Flag, FlagSet};
 
 mod tool;
@@ -85,8 +87,7 @@ const THINK: &[(&str, &str)] = &[
 /// Scanner and verdicts.
 #[derive(Clone, Debug)]
 pub struct Control {
-    /// Hashes of markers that the prompt holds.
-    known: HashSet<u64>,
+    prompt: Arc<Prompt>,
     pending: String,
     code: Code,
     leaked: bool,
@@ -95,7 +96,6 @@ pub struct Control {
     think_close: u32,
     think_depth: u32,
     think_broken: bool,
-    think_known: bool,
     inside: bool,
     outside: bool,
     /// `<s>` seen and not yet closed: strikethrough markup.
@@ -135,33 +135,19 @@ impl Code {
 }
 
 impl Control {
-    /// `tools`: the names of the tools offered.
+    /// With what the caller asked, and the tools offered.
     #[must_use]
-    pub fn new(prompt: &str, tools: &[&str]) -> Self {
-        let mut known = HashSet::new();
-        let mut at = 0;
-        while let Some(found) = prompt[at..].find(begins_marker) {
-            at += found;
-            match read_marker(&prompt[at..]) {
-                Read::Marker(len) => {
-                    known.insert(key(&prompt[at..at + len]));
-                    at += len;
-                }
-                _ => at += prompt[at..].chars().next().map_or(1, char::len_utf8),
-            }
-        }
-        let think_known = THINK.iter().any(|(open, close)| prompt.contains(open) || prompt.contains(close));
+    pub fn new(prompt: Arc<Prompt>) -> Self {
         Self {
-            known,
+            tool: tool::Tool::new(Arc::clone(&prompt)),
+            prompt,
             pending: String::new(),
             code: Code::default(),
             leaked: false,
-            tool: tool::Tool::new(prompt, tools),
             think_open: 0,
             think_close: 0,
             think_depth: 0,
             think_broken: false,
-            think_known,
             inside: false,
             outside: false,
             struck: false,
@@ -235,7 +221,7 @@ impl Control {
         } else {
             self.outside = true
         }
-        if quoted || self.known.contains(&key(marker)) || self.is_strikethrough(marker) {
+        if quoted || self.prompt.markers().contains(&key(marker)) || self.is_strikethrough(marker) {
             return;
         }
         if is_tool(marker) {
@@ -276,7 +262,7 @@ impl Control {
     /// Bytes held on the heap, about.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.known.capacity() * 2 * size_of::<u64>() + self.pending.capacity() + self.tool.heap_bytes()
+        self.pending.capacity() + self.tool.heap_bytes()
     }
 
     /// Leaks that already stand.
@@ -298,10 +284,15 @@ impl Control {
         let unbalanced = self.think_broken || self.think_depth > 0;
         let mut flags = self.flags_now();
         // A prompt that speaks of the tags may be answered about them.
-        if unbalanced && !(self.think_known && self.outside && self.think_broken) {
+        if unbalanced && !(self.outside && self.think_broken && self.speaks_of_thinking()) {
             flags.insert(Flag::ThinkUnbalanced);
         }
         flags
+    }
+
+    fn speaks_of_thinking(&self) -> bool {
+        let prompt = self.prompt.text();
+        THINK.iter().any(|(open, close)| prompt.contains(open) || prompt.contains(close))
     }
 
     /// Whether there is reasoning inside think tags and nothing outside.
@@ -309,6 +300,23 @@ impl Control {
     pub const fn think_only(&self) -> bool {
         self.inside && !self.outside && self.think_open + self.think_close > 0
     }
+}
+
+/// Hashes of the markers in a prompt.
+pub(super) fn markers(prompt: &str) -> HashSet<u64> {
+    let mut known = HashSet::new();
+    let mut at = 0;
+    while let Some(found) = prompt[at..].find(begins_marker) {
+        at += found;
+        match read_marker(&prompt[at..]) {
+            Read::Marker(len) => {
+                known.insert(key(&prompt[at..at + len]));
+                at += len;
+            }
+            _ => at += prompt[at..].chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    known
 }
 
 const fn begins_marker(c: char) -> bool {

@@ -21,7 +21,9 @@ mod features;
 mod network;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use super::Prompt;
 use english::english;
 use features::{FOREIGN_LETTERS, MIXED_SCRIPTS, REPLACEMENTS, features};
 
@@ -66,23 +68,14 @@ pub struct Gibberish {
     blocks: u32,
     sum: f32,
     most: f32,
-    doubt: f32,
-    /// Beginnings of the prompt's content words; empty if it has none or too many.
-    asked: HashSet<u64>,
+    prompt: Arc<Prompt>,
     taken_up: bool,
 }
 
 impl Gibberish {
     /// With what the caller asked.
     #[must_use]
-    pub fn new(prompt: &str) -> Self {
-        let asked =
-            content_words(prompt).filter(|asked| asked.len() <= MOST_CONTENT_WORDS).unwrap_or_default();
-        let doubt = match () {
-            () if asks_for_oddities(prompt) => f32::INFINITY,
-            () if is_odd(prompt) => ODD_PROMPT,
-            () => 0.0,
-        };
+    pub const fn new(prompt: Arc<Prompt>) -> Self {
         Self {
             block: String::new(),
             word_at: 0,
@@ -91,8 +84,7 @@ impl Gibberish {
             blocks: 0,
             sum: 0.0,
             most: f32::NEG_INFINITY,
-            doubt,
-            asked,
+            prompt,
             taken_up: false,
         }
     }
@@ -138,7 +130,7 @@ impl Gibberish {
     /// Bytes held on the heap, about.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.block.capacity() + self.asked.capacity() * 2 * size_of::<u64>()
+        self.block.capacity()
     }
 
     /// Whether the evidence has reached the limit.
@@ -166,19 +158,25 @@ impl Gibberish {
         self.word_at = 0;
         #[allow(clippy::cast_precision_loss)] // a few dozen
         let missing = SHORT_FULL_BYTES.saturating_sub(block.len()) as f32;
-        let odds =
-            odds(&block).clamp(-MOST, MOST) + self.take_up(&block) - missing * SHORT_DOUBT - self.doubt;
+        let odds = odds(&block).clamp(-MOST, MOST) - missing * SHORT_DOUBT;
+        // Plainly sound whatever the question was: then the question is not read.
+        let with_question = if self.sum + odds + NOTHING_TAKEN_UP <= -CREDIT {
+            odds
+        } else {
+            odds + self.take_up(&block) - self.prompt.doubt()
+        };
         self.blocks += 1;
-        self.sum = (self.sum + odds).max(-CREDIT);
+        self.sum = (self.sum + with_question).max(-CREDIT);
         self.most = self.most.max(self.sum);
     }
 
     /// What it says that this block takes up the question, or that the first does not.
     fn take_up(&mut self, block: &str) -> f32 {
-        if self.asked.is_empty() || self.taken_up {
+        if self.taken_up || self.prompt.content().is_empty() {
             return 0.0;
         }
-        self.taken_up = stems(block).any(|stem| self.asked.contains(&stem));
+        let asked = self.prompt.content();
+        self.taken_up = stems(block).any(|stem| asked.contains(&stem));
         match (self.taken_up, self.blocks) {
             // What the first block was charged is given back with it.
             (true, 0) => TAKEN_UP,
@@ -198,6 +196,15 @@ fn odds(block: &str) -> f32 {
         return if broken { LIMIT } else { -LIMIT };
     }
     network::fitted().odds(&features)
+}
+
+/// What a prompt takes away from the evidence, log-odds.
+pub(super) fn doubt(prompt: &str) -> f32 {
+    match () {
+        () if asks_for_oddities(prompt) => f32::INFINITY,
+        () if is_odd(prompt) => ODD_PROMPT,
+        () => 0.0,
+    }
 }
 
 /// Whether the prompt is itself no plain language: a cipher, a dump, another language than modelled.
@@ -283,10 +290,10 @@ fn is_opaque(word: &str) -> bool {
     word.contains("://") || word.contains("www.") || word.chars().all(made_of) && digits * 10 >= word.len()
 }
 
-/// Beginnings of the content words of a prompt.
-fn content_words(prompt: &str) -> Option<HashSet<u64>> {
+/// Beginnings of the content words of a prompt; none where there are too many.
+pub(super) fn content_words(prompt: &str) -> HashSet<u64> {
     let words: HashSet<u64> = stems(prompt).take(4 * MOST_CONTENT_WORDS).collect();
-    (!words.is_empty()).then_some(words)
+    if words.len() <= MOST_CONTENT_WORDS { words } else { HashSet::new() }
 }
 
 /// Hashes of the first five letters of each word of at least four that is not too common.

@@ -5,11 +5,11 @@
 //! declines an offer, a translation of such a sentence), is no refusal. A refusal after which
 //! the answer helps at length is none either. Languages: English and the openings usual in nine others.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
-use crate::text::head;
+use super::{Prompt, head};
 
 /// Text kept for judgement, bytes: refusals open the answer.
 const HEAD_BYTES: usize = 700;
@@ -61,19 +61,24 @@ static ASKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(?:refus\w*|declin\w*|reject\w*|turn(?:ing)? down|translat\w*|paraphras\w*|rephras\w*|rewrite|role-?play|dialogue|say no|apolog\w*|complete the sentence)\b|翻译|翻譯|翻訳|перевед|übersetz|traduc|tradui").ok()
 });
 
+/// Whether a prompt asks for a refusal as text.
+pub(super) fn is_asked_for(prompt: &str) -> bool {
+    ASKS.as_ref().is_some_and(|asks| asks.is_match(prompt))
+}
+
 /// Keeps the head of the text and its length.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     head: String,
     bytes: u64,
-    asked: bool,
+    prompt: Arc<Prompt>,
 }
 
 impl Refusal {
     /// With what the caller asked.
     #[must_use]
-    pub fn new(prompt: &str) -> Self {
-        Self { head: String::new(), bytes: 0, asked: ASKS.as_ref().is_some_and(|asks| asks.is_match(prompt)) }
+    pub const fn new(prompt: Arc<Prompt>) -> Self {
+        Self { head: String::new(), bytes: 0, prompt }
     }
 
     /// Takes the next piece.
@@ -93,7 +98,7 @@ impl Refusal {
     /// Whether the text so far declines the request and does not help.
     #[must_use]
     pub fn declines(&self) -> bool {
-        !self.asked && declines(&self.head, self.bytes)
+        declines(&self.head, self.bytes) && !self.prompt.wants_refusal()
     }
 }
 
@@ -162,7 +167,7 @@ mod tests {
     use super::*;
 
     fn refusal(prompt: &str, answer: &str) -> bool {
-        let mut refusal = Refusal::new(prompt);
+        let mut refusal = Refusal::new(Arc::new(prompt.into()));
         for c in answer.chars() {
             refusal.push(c.encode_utf8(&mut [0; 4]));
         }

@@ -8,6 +8,10 @@
 //!
 //! [`Grams`] measures looser repetition: seq-rep-4 (Welleck et al. 2020), a signal and no flag.
 
+use std::sync::Arc;
+
+use super::Prompt;
+
 mod grams;
 
 pub use grams::Grams;
@@ -52,7 +56,7 @@ pub struct Repetition {
     unseen: usize,
     run: (char, usize),
     pieces: Pieces,
-    factor: usize,
+    prompt: Arc<Prompt>,
     /// Copies seen beyond the window, for asked-for repeats: looks in a row that found a loop.
     standing_chars: usize,
     loops: bool,
@@ -66,15 +70,15 @@ struct Pieces {
 }
 
 impl Repetition {
-    /// `wants_repeats`: the prompt asks for them, see [`wants_repeats`].
+    /// With what the caller asked.
     #[must_use]
-    pub fn new(wants_repeats: bool) -> Self {
+    pub fn new(prompt: Arc<Prompt>) -> Self {
         Self {
             window: Vec::new(),
             unseen: 0,
             run: ('\0', 0),
             pieces: Pieces::default(),
-            factor: if wants_repeats { ASKED_FACTOR } else { 1 },
+            prompt,
             standing_chars: 0,
             loops: false,
         }
@@ -112,6 +116,11 @@ impl Repetition {
         self.loops
     }
 
+    /// How much longer everything must be.
+    fn factor(&self) -> usize {
+        if self.prompt.wants_repeats() { ASKED_FACTOR } else { 1 }
+    }
+
     /// A run of one character.
     fn single(&mut self, c: char) {
         self.run = if self.run.0 == c { (c, self.run.1 + 1) } else { (c, 1) };
@@ -121,7 +130,7 @@ impl Repetition {
             _ if c.is_alphanumeric() => RUN_WORD,
             _ => RUN_OTHER,
         };
-        self.loops |= self.run.1 >= limit * self.factor;
+        self.loops |= self.run.1 >= limit && self.run.1 >= limit * self.factor();
     }
 
     /// Tokens are only known by their pieces; a piece of a rule or of blanks proves nothing.
@@ -131,7 +140,7 @@ impl Repetition {
         let hash = if telling { hash(piece.as_bytes()) } else { 0 };
         let count = if hash != 0 && hash == self.pieces.last { self.pieces.count + 1 } else { 1 };
         self.pieces = Pieces { last: hash, count };
-        self.loops |= count as usize >= SAME_PIECES as usize * self.factor;
+        self.loops |= count >= SAME_PIECES && count as usize >= SAME_PIECES as usize * self.factor();
     }
 
     fn look(&mut self) {
@@ -144,7 +153,7 @@ impl Repetition {
         if trailing_loop(&self.window) {
             self.standing_chars += fresh;
             // Asked for: the loop must go on for as long again, several times over.
-            self.loops |= self.standing_chars > (self.factor - 1) * PHRASE_BYTES;
+            self.loops |= self.standing_chars > (self.factor() - 1) * PHRASE_BYTES;
         } else {
             self.standing_chars = 0;
         }
@@ -236,8 +245,7 @@ const fn is_rule(c: char) -> bool {
 }
 
 /// Whether the prompt asks for something that repeats.
-#[must_use]
-pub fn wants_repeats(prompt: &str) -> bool {
+pub(super) fn wants_repeats(prompt: &str) -> bool {
     use std::sync::LazyLock;
     // Linear-time automaton; the words are those of requests for lines, chants and filler.
     static ASKS: LazyLock<Option<regex::Regex>> = LazyLock::new(|| {

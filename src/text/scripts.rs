@@ -6,7 +6,11 @@
 //! and terms are Latin everywhere. What stands in brackets or quotes, after a colon or in a line of its
 //! own list mark is a citation ("Kyoto (京都)"), and single Greek letters are formulae.
 
+use std::sync::Arc;
+
 use unicode_script::{Script, UnicodeScript};
+
+use super::Prompt;
 
 mod asked;
 
@@ -113,12 +117,12 @@ const OWN_SHARE: f64 = 0.8;
 /// Counts letters and foreign runs while text arrives.
 #[derive(Clone, Debug)]
 pub struct Scripts {
-    allowed: ScriptSet,
-    /// The script the answer should have, if the prompt says so by being written in it.
-    own: Option<System>,
+    prompt: Arc<Prompt>,
+    golden: ScriptSet,
     letters: u64,
     foreign: u64,
-    own_letters: u64,
+    /// Scripts of the letters so far.
+    seen: ScriptSet,
     signs: u64,
     chars: u64,
     run: Option<(System, u32)>,
@@ -132,20 +136,13 @@ pub struct Scripts {
 impl Scripts {
     /// `golden`: scripts that sound answers use beside those of the prompt.
     #[must_use]
-    pub fn new(prompt: &str, golden: ScriptSet) -> Self {
-        let named = asked::named(prompt);
-        let mut allowed = ScriptSet::of(prompt).union(golden).union(named.scripts).with(System::Latin);
-        // Japanese and Korean use Chinese characters; Chinese explains itself in kana never.
-        if allowed.has(System::Kana) || allowed.has(System::Hangul) {
-            allowed = allowed.with(System::Han);
-        }
-        let own = if named.any { None } else { dominant(prompt).filter(|s| *s != System::Latin) };
+    pub const fn new(prompt: Arc<Prompt>, golden: ScriptSet) -> Self {
         Self {
-            allowed,
-            own,
+            prompt,
+            golden,
             letters: 0,
             foreign: 0,
-            own_letters: 0,
+            seen: ScriptSet::EMPTY,
             signs: 0,
             chars: 0,
             run: None,
@@ -163,7 +160,6 @@ impl Scripts {
             if self.run.is_none() && (c.is_ascii_alphabetic() || c == ' ') {
                 // The common case, kept short.
                 self.letters += u64::from(c != ' ');
-                self.own_letters += u64::from(c != ' ' && self.own == Some(System::Latin));
                 self.last = if c == ' ' { self.last } else { c };
                 continue;
             }
@@ -177,8 +173,8 @@ impl Scripts {
             return;
         };
         self.letters += 1;
-        self.own_letters += u64::from(self.own.is_some_and(|own| is_of(system, own)));
-        if self.allowed.has(system) {
+        self.seen = self.seen.with(system);
+        if self.allows(system) {
             self.end_run();
         } else {
             self.foreign += 1;
@@ -192,6 +188,18 @@ impl Scripts {
             };
         }
         self.last = c;
+    }
+
+    fn allows(&self, system: System) -> bool {
+        if system == System::Latin || self.golden.has(system) {
+            return true;
+        }
+        let mut allowed = self.golden.union(self.prompt.scripts());
+        // Japanese and Korean use Chinese characters; Chinese explains itself in kana never.
+        if allowed.has(System::Kana) || allowed.has(System::Hangul) {
+            allowed = allowed.with(System::Han);
+        }
+        allowed.has(system)
     }
 
     fn sign(&mut self, c: char) {
@@ -239,20 +247,38 @@ impl Scripts {
             || self.letters >= MIN_LETTERS && self.foreign_share().is_some_and(|share| share >= FOREIGN_SHARE)
     }
 
+    /// Whether some letter so far belongs to texts in `own`.
+    const fn uses(&self, own: System) -> bool {
+        let akin = match own {
+            System::Kana => System::Han,
+            System::Han => System::Kana,
+            other => other,
+        };
+        self.seen.has(own) || self.seen.has(akin)
+    }
+
     /// At the end: a prompt in a script of its own, and an answer in prose that never uses it.
     #[must_use]
     pub fn is_other_than_asked(&self) -> bool {
         // Code has one sign in six characters or more; prose one in thirty.
         let is_prose = self.signs * 12 < self.chars;
-        self.own.is_some() && self.own_letters == 0 && self.letters >= ABSENT_LETTERS && is_prose
+        self.letters >= ABSENT_LETTERS
+            && is_prose
+            && self.prompt.own_script().is_some_and(|own| !self.uses(own))
     }
 }
 
-/// Whether a letter of `system` belongs to texts in `own`.
-fn is_of(system: System, own: System) -> bool {
-    system == own
-        || own == System::Kana && system == System::Han
-        || own == System::Han && system == System::Kana
+/// Scripts that a prompt uses or names.
+pub(super) fn called_for(prompt: &str) -> ScriptSet {
+    ScriptSet::of(prompt).union(asked::named(prompt).scripts)
+}
+
+/// The script that a prompt is written in, other than Latin, where it names no other.
+pub(super) fn own(prompt: &str) -> Option<System> {
+    if prompt.is_ascii() {
+        return None;
+    }
+    dominant(prompt).filter(|s| *s != System::Latin && !asked::named(prompt).any)
 }
 
 const fn syllabic(system: System) -> bool {

@@ -1,7 +1,11 @@
 use super::*;
 
+fn context(prompt: &str) -> Context {
+    Context { prompt: Arc::new(prompt.into()), ..Context::default() }
+}
+
 fn report(prompt: &str, answer: &str) -> Report {
-    let mut watch = Watch::new(&Context { prompt, ..Context::default() });
+    let mut watch = Watch::new(&context(prompt));
     for c in answer.chars() {
         watch.push(c.encode_utf8(&mut [0; 4]));
     }
@@ -32,7 +36,7 @@ fn blanks_without_end_are_seen_and_layout_is_sound() {
 #[test]
 fn a_very_long_prompt_is_read_at_both_ends() {
     let prompt = format!("{}{}{}", "Repeat it. ж", "x ".repeat(100_000), "Объясни.");
-    let watch = Watch::new(&Context { prompt: &prompt, ..Context::default() });
+    let watch = Watch::new(&context(&prompt));
     assert_eq!(watch.finish(Finish::default()), Report::default());
     assert_eq!(head("жж", 3), "ж");
 }
@@ -80,7 +84,7 @@ fn sound_answers_have_none() {
 
 #[test]
 fn a_flag_stands_while_the_text_still_runs() {
-    let mut watch = Watch::new(&Context { prompt: "Name three rivers.", ..Context::default() });
+    let mut watch = Watch::new(&context("Name three rivers."));
     watch.push("The Danube, ");
     assert!(watch.flags_now().is_empty());
     for _ in 0..64 {
@@ -93,7 +97,7 @@ fn a_flag_stands_while_the_text_still_runs() {
 
 #[test]
 fn the_state_stays_small() {
-    let mut watch = Watch::new(&Context { prompt: "Tell me about the sea.", ..Context::default() });
+    let mut watch = Watch::new(&context("Tell me about the sea."));
     for i in 0..20_000 {
         watch.push(&format!("word{} ", i * 7919 % 20_011));
     }
@@ -110,7 +114,8 @@ proptest::proptest! {
         cut in 1_usize..7,
     ) {
         let text = parts.concat();
-        let context = Context { prompt: "Tell me about the sea.", tools: &["f"], ..Context::default() };
+        let prompt = Arc::new(Prompt::new("Tell me about the sea.", ["f"]));
+        let context = Context { prompt, ..Context::default() };
         let (mut whole, mut pieces) = (Watch::new(&context), Watch::new(&context));
         whole.push(&text);
         let chars: Vec<char> = text.chars().collect();

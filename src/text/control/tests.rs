@@ -1,10 +1,11 @@
 use super::*;
 
 fn flags_of(prompt: &str, tools: &[&str], answer: &str) -> FlagSet {
-    let mut whole = Control::new(prompt, tools);
+    let asked = Arc::new(Prompt::new(prompt, tools.iter().copied()));
+    let mut whole = Control::new(Arc::clone(&asked));
     whole.push(answer);
     whole.finish();
-    let mut pieces = Control::new(prompt, tools);
+    let mut pieces = Control::new(Arc::clone(&asked));
     for c in answer.chars() {
         pieces.push(c.encode_utf8(&mut [0; 4]));
         assert!(pieces.pending.len() <= MAX_MARKER_BYTES + 8);
@@ -75,7 +76,7 @@ fn think_tags_need_their_partner() {
 #[test]
 fn a_text_that_only_thinks() {
     let only = |answer: &str| {
-        let mut control = Control::new("Hello", &[]);
+        let mut control = Control::new(Arc::new("Hello".into()));
         control.push(answer);
         control.finish();
         control.think_only()

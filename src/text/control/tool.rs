@@ -1,35 +1,36 @@
 //! Tool calls printed as text: template markup, or a plain JSON object that names an offered tool.
 
-use crate::text::head;
+use std::sync::Arc;
+
+use crate::text::{Prompt, head};
 
 /// Head of the text that is kept to recognise a JSON call, bytes.
 const HEAD_BYTES: usize = 512;
+/// Offered tools whose names are looked for.
+const MOST_TOOLS: usize = 256;
 
 /// Recognises them.
 #[derive(Clone, Debug)]
 pub(super) struct Tool {
-    names: Vec<String>,
+    prompt: Arc<Prompt>,
     head: String,
+    /// The head has been judged.
+    closed: bool,
     leaked: bool,
 }
 
 impl Tool {
-    pub(super) fn new(prompt: &str, tools: &[&str]) -> Self {
-        // A prompt that shows the format asks for it as text; then nothing has leaked.
-        let taught = prompt.contains("\"arguments\"") || prompt.contains("\"parameters\":");
-        let names =
-            if taught { Vec::new() } else { tools.iter().take(256).map(|t| (*t).to_owned()).collect() };
-        Self { names, head: String::new(), leaked: false }
+    pub(super) const fn new(prompt: Arc<Prompt>) -> Self {
+        Self { prompt, head: String::new(), closed: false, leaked: false }
     }
 
     pub(super) fn push(&mut self, piece: &str) {
-        if !self.names.is_empty() && self.head.len() < HEAD_BYTES {
+        if !self.closed && !self.prompt.tools().is_empty() {
             let fits = head(piece, HEAD_BYTES - self.head.len());
             self.head.push_str(fits);
-            if fits.len() < piece.len() {
-                self.head.push(' ');
+            if fits.len() < piece.len() || self.head.len() == HEAD_BYTES {
+                self.closed = true;
                 self.finish();
-                self.names.clear();
             }
         }
     }
@@ -41,11 +42,11 @@ impl Tool {
 
     pub(super) fn finish(&mut self) {
         self.leaked |= self.is_call();
-        self.head.clear();
+        self.head = String::new();
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.names.iter().map(|n| n.capacity() + size_of::<String>()).sum::<usize>() + self.head.capacity()
+        self.head.capacity()
     }
 
     pub(super) const fn leaked(&self) -> bool {
@@ -65,12 +66,18 @@ impl Tool {
             && ["\"arguments\":", "\"parameters\":", "\"input\":", "\"args\":"]
                 .iter()
                 .any(|key| packed.contains(key));
-        self.names.iter().any(|name| {
+        // A prompt that shows the format asks for it as text; then nothing has leaked.
+        let taught = || {
+            let prompt = self.prompt.text();
+            prompt.contains("\"arguments\"") || prompt.contains("\"parameters\":")
+        };
+        let called = self.prompt.tools().iter().take(MOST_TOOLS).any(|name| {
             json && ["name", "function", "tool", "tool_name", "action"]
                 .iter()
                 .any(|key| packed.contains(&format!("\"{key}\":\"{name}\"")))
                 || packed.starts_with(&format!("functions.{name}:"))
                 || packed.starts_with(&format!("{name}({{"))
-        })
+        });
+        called && !taught()
     }
 }

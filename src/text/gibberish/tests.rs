@@ -15,7 +15,7 @@ fn answers(name: &str) -> Vec<Answer> {
 }
 
 fn watch(prompt: &str, text: &str) -> Gibberish {
-    let mut watch = Gibberish::new(prompt);
+    let mut watch = Gibberish::new(Arc::new(prompt.into()));
     watch.push(text);
     watch.finish();
     watch
@@ -67,7 +67,7 @@ fn damages_never_seen_in_fitting_are_seen_too() {
 #[test]
 fn damaged_answers_in_one_stream_are_seen_early() {
     let text: String = answers("corrupt-10pct").iter().map(|a| format!("{} ", a.text)).collect();
-    let mut watch = Gibberish::new("Tell me about the sea.");
+    let mut watch = Gibberish::new(Arc::new("Tell me about the sea.".into()));
     let mut bytes = 0;
     for piece in text.split_inclusive(' ') {
         watch.push(piece);
@@ -315,7 +315,7 @@ fn code_blocks_are_not_judged_and_asked_for_oddities_are_doubted() {
 fn chunks_do_not_matter() {
     for answer in answers("corrupt-10pct").iter().chain(&answers("healthy-a")) {
         let whole = watch(&answer.prompt, &answer.text);
-        let mut pieces = Gibberish::new(&answer.prompt);
+        let mut pieces = Gibberish::new(Arc::new(answer.prompt.as_str().into()));
         for c in answer.text.chars() {
             pieces.push(c.encode_utf8(&mut [0; 4]));
             assert!(pieces.block.capacity() <= 2 * LONGEST_BLOCK_BYTES);

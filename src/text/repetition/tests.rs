@@ -5,7 +5,7 @@ fn loops(text: &str) -> bool {
 }
 
 fn loops_asked(text: &str, prompt: &str) -> bool {
-    let mut watch = Repetition::new(wants_repeats(prompt));
+    let mut watch = Repetition::new(Arc::new(prompt.into()));
     watch.push(text);
     watch.finish();
     watch.loops()
@@ -13,7 +13,7 @@ fn loops_asked(text: &str, prompt: &str) -> bool {
 
 /// Bytes pushed, four characters a piece, until the loop is seen.
 fn seen_after(unit: &str, before: &str) -> Option<usize> {
-    let mut watch = Repetition::new(false);
+    let mut watch = Repetition::new(Arc::default());
     watch.push(before);
     let text: Vec<char> = unit.chars().cycle().take(4000).collect();
     let mut bytes = 0;
@@ -65,7 +65,7 @@ fn broken_models_loop() {
 
 #[test]
 fn identical_tokens_in_a_row_are_a_loop() {
-    let mut watch = Repetition::new(false);
+    let mut watch = Repetition::new(Arc::default());
     for i in 0..64 {
         assert!(i > 8 || !watch.loops(), "{i}");
         watch.push("é");

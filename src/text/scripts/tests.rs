@@ -1,7 +1,7 @@
 use super::*;
 
 fn watch(prompt: &str, answer: &str) -> Scripts {
-    let mut scripts = Scripts::new(prompt, ScriptSet::EMPTY);
+    let mut scripts = Scripts::new(Arc::new(prompt.into()), ScriptSet::EMPTY);
     for c in answer.chars() {
         scripts.push(c.encode_utf8(&mut [0; 4]));
     }
@@ -67,7 +67,7 @@ fn citations_formulae_and_names_are_sound() {
 #[test]
 fn the_golden_sets_scripts_are_allowed() {
     let golden = ScriptSet::of("これはテストです");
-    let mut scripts = Scripts::new("Hi", golden);
+    let mut scripts = Scripts::new(Arc::new("Hi".into()), golden);
     scripts.push("こんにちは世界");
     scripts.finish();
     assert!(!scripts.is_foreign());
