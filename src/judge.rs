@@ -19,6 +19,7 @@ mod conclude;
 mod confidence;
 mod retry_after;
 pub mod schema;
+mod usage;
 mod vectors;
 
 pub use ask::Ask;
@@ -236,7 +237,7 @@ fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &As
     if name == b"error" && answer.fault.is_none() {
         answer.fault = Some(crate::wire::Fault::of(root.field("error").unwrap_or(root), root));
     }
-    let content = answer.document(root, false, at_ms, ask);
+    let content = answer.document(root, crate::wire::Form::Event(name), at_ms, ask);
     if data.len() > LONG_EVENT {
         doc.shrink();
     }

@@ -18,6 +18,7 @@ pub mod json;
 pub mod logprobs;
 pub mod messages;
 pub mod ndjson;
+pub mod responses;
 pub mod sse;
 pub mod usage;
 
@@ -124,12 +125,29 @@ pub enum Event<'a> {
 /// Takes events.
 pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
 
-/// Turns one document into events. `whole` tells a whole answer from one event of a stream.
-pub fn read(wire: Wire, root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
+/// What a document is of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// All of it.
+    Whole,
+    /// One event or line of a stream, with the event's name; empty if it has none.
+    Event(&'a [u8]),
+}
+
+/// What reading one answer has to remember from document to document.
+#[derive(Debug, Default)]
+pub struct Memory {
+    told: responses::Told,
+}
+
+/// Turns one document into events; `memory` is of this answer alone.
+pub fn read(wire: Wire, root: Value<'_>, form: Form<'_>, memory: &mut Memory, emit: &mut Emit<'_>) {
+    let whole = form == Form::Whole;
     match wire {
         Wire::Chat => chat::read(root, whole, emit),
         Wire::Completions => completions::read(root, whole, emit),
         Wire::Messages => messages::read(root, whole, emit),
+        Wire::Responses => responses::read(root, form, &mut memory.told, emit),
         Wire::Embeddings | Wire::OllamaEmbed => embeddings::read(root, emit),
         _ => {
             if let Some(fault) = Fault::find(root, true) {
@@ -154,7 +172,7 @@ pub enum Substance {
 #[must_use]
 pub const fn substance(wire: Wire) -> Substance {
     match wire {
-        Wire::Chat | Wire::Completions | Wire::Messages => Substance::Text,
+        Wire::Chat | Wire::Completions | Wire::Messages | Wire::Responses => Substance::Text,
         Wire::Embeddings | Wire::OllamaEmbed => Substance::Vectors,
         _ => Substance::Unknown,
     }

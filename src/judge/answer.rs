@@ -5,7 +5,7 @@ use super::choice::{Choice, Room};
 use super::confidence::Confidence;
 use super::vectors::Vectors;
 use crate::verdict::{Flag, FlagSet};
-use crate::wire::{self, Counts, Event, Fault, Position, Substance, Value};
+use crate::wire::{self, Counts, Event, Fault, Form, Memory, Position, Substance, Value};
 
 /// Most choices followed; each costs some 20 kB. Further ones make the analysis partial.
 const MAX_CHOICES: usize = 4;
@@ -36,6 +36,7 @@ pub(super) struct Answer {
     pub(super) first_ms: Option<u64>,
     pub(super) last_ms: u64,
     room: Room,
+    memory: Memory,
 }
 
 impl Answer {
@@ -56,12 +57,13 @@ impl Answer {
             first_ms: None,
             last_ms: 0,
             room: Room(room),
+            memory: Memory::default(),
         }
     }
 
     /// Takes one document: a whole answer or one event. True if it brought content.
-    pub(super) fn document(&mut self, root: Value<'_>, whole: bool, at_ms: u64, ask: &Ask) -> bool {
-        if whole {
+    pub(super) fn document(&mut self, root: Value<'_>, form: Form<'_>, at_ms: u64, ask: &Ask) -> bool {
+        if form == Form::Whole {
             // The body itself is bounded; nothing of it needs to be dropped.
             self.room.0 = usize::MAX;
         }
@@ -69,7 +71,9 @@ impl Answer {
         let listed = root.is_array() && wire::substance(ask.wire) != Substance::Vectors;
         let root = if listed { root.items().next().unwrap_or(root) } else { root };
         let mut content = false;
-        wire::read(ask.wire, root, whole, &mut |event| content |= self.event(event, ask));
+        let mut memory = std::mem::take(&mut self.memory);
+        wire::read(ask.wire, root, form, &mut memory, &mut |event| content |= self.event(event, ask));
+        self.memory = memory;
         if content {
             self.has_content = true;
             self.first_ms.get_or_insert(at_ms);

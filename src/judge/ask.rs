@@ -53,8 +53,17 @@ pub struct Ask {
     pub tools: Arc<Tools>,
     /// Whether embeddings were asked for as base64; `None` if the request does not say.
     pub wants_base64: Option<bool>,
+    /// Whether embeddings were asked for in numbers that are no 32-bit floats, which base64 does not tell.
+    pub other_numbers: bool,
     /// Dimension of embeddings asked for.
     pub dimensions: Option<u32>,
+    /// Inputs to embed, or documents to rank; `None` if the request does not tell.
+    pub items: Option<u32>,
+    /// Most documents of a ranking that were asked for.
+    pub top_n: Option<u32>,
+    /// Whether the model was given more to read than stands in the request: earlier turns kept by the
+    /// server, images, sound, files, text as token numbers.
+    pub hidden_context: bool,
     /// Vocabulary size of the model, if the caller of this type knows it; never in the body.
     pub vocab: Option<u32>,
     /// Hash over the whole body, white space and order of members aside; equal requests are equal.
@@ -79,6 +88,11 @@ impl Ask {
         let prompt_text = cap(&texts.prompt, MAX_PROMPT).to_owned();
         let top = count(&["top_logprobs", "n_probs"]).or_else(|| count(&["logprobs"]));
         let tools = Tools::read(root);
+        let logprobs = match wire {
+            // Here alternatives are only a matter of how many, once logprobs are included.
+            Wire::Responses => includes(root, "message.output_text.logprobs"),
+            _ => flag("logprobs") || top.is_some_and(|t| t >= 0),
+        };
         let prompts = root.field("prompt").filter(|_| wire == Wire::Completions).map_or(1, prompts);
         Self {
             wire,
@@ -93,7 +107,7 @@ impl Ask {
                 .clamp(1, MAX_CHOICES)
                 .saturating_mul(prompts)
                 .clamp(1, MAX_CHOICES) as u32,
-            logprobs: flag("logprobs") || top.is_some_and(|t| t >= 0),
+            logprobs,
             top_logprobs: top.and_then(|t| u32::try_from(t).ok()).filter(|t| *t > 0),
             include_usage: root.path(&["stream_options", "include_usage"]).and_then(|v| v.boolean()),
             max_tokens: count(&["max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict"])
@@ -106,7 +120,11 @@ impl Ask {
             format: Format::read(root).map(Arc::new),
             tools: Arc::new(tools),
             wants_base64: root.field("encoding_format").map(|f| f.is_key("base64")),
-            dimensions: count(&["dimensions"]).and_then(|d| u32::try_from(d).ok()),
+            other_numbers: other_numbers(root),
+            dimensions: count(&["dimensions", "output_dimension"]).and_then(|d| u32::try_from(d).ok()),
+            items: items(wire, root),
+            top_n: count(&["top_n", "top_k"]).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0),
+            hidden_context: texts.hidden || keeps_turns(root),
             vocab: None,
             request_hash: hash(root),
             readable: true,
@@ -138,7 +156,11 @@ impl Ask {
             format: None,
             tools: Arc::default(),
             wants_base64: None,
+            other_numbers: false,
             dimensions: None,
+            items: None,
+            top_n: None,
+            hidden_context: true,
             vocab: None,
             request_hash: first_eight(Sha256::digest(body).as_slice()),
             readable: false,
@@ -158,31 +180,70 @@ fn echoes(root: Value<'_>) -> Vec<usize> {
     if prompt.is_array() { prompt.items().map(length).collect() } else { vec![length(prompt)] }
 }
 
+/// Whether the `include` list names it.
+fn includes(root: Value<'_>, name: &str) -> bool {
+    root.field("include").is_some_and(|list| list.items().any(|i| i.is_key(name)))
+}
+
+/// Earlier turns that the server keeps, or a prompt that it has in store.
+fn keeps_turns(root: Value<'_>) -> bool {
+    ["previous_response_id", "conversation"].iter().any(|n| root.field(n).is_some())
+        || root.field("prompt").is_some_and(|p| p.is_object())
+        || root.field("context").is_some_and(|c| c.numbers().next().is_some())
+}
+
+fn other_numbers(root: Value<'_>) -> bool {
+    let kinds = ["output_dtype", "embed_dtype", "embedding_types", "endianness"];
+    let plain = ["float", "float32", "little", "native"];
+    kinds.iter().filter_map(|n| root.field(n)).any(|kind| !plain.iter().any(|p| kind.is_key(p)))
+}
+
+/// How many things a call gives, on wires that answer each of them.
+fn items(wire: Wire, root: Value<'_>) -> Option<u32> {
+    let names: &[&str] = match wire {
+        Wire::Embeddings | Wire::OllamaEmbed => &["input"],
+        Wire::Rerank => &["documents", "texts"],
+        _ => return None,
+    };
+    let list = names.iter().find_map(|n| root.field(n))?;
+    if list.is_string() {
+        return Some(1);
+    }
+    // One list of numbers is one input given as tokens.
+    let n = list.items().count();
+    if n == 0 && list.numbers().next().is_some() { Some(1) } else { u32::try_from(n).ok() }
+}
+
 #[derive(Default)]
 struct Texts {
     prompt: String,
     context: String,
     bytes: u64,
+    hidden: bool,
 }
 
 fn texts(root: Value<'_>) -> Texts {
     let mut out = Texts::default();
     let mut all: Vec<Cow<'_, str>> = Vec::new();
     for name in ["system", "instructions", "suffix"] {
-        collect(root.field(name), &mut all);
+        collect(root.field(name), NESTING, &mut all, &mut out.hidden);
     }
     let before = all.len();
     if let Some(messages) = root.field("messages").or_else(|| root.field("input").filter(|i| has_roles(*i))) {
         for message in messages.items() {
             let start = all.len();
-            collect(message.field("content"), &mut all);
+            for name in ["content", "output"] {
+                collect(message.field(name), NESTING, &mut all, &mut out.hidden);
+            }
+            out.hidden |= has_images(message);
             if message.field("role").is_some_and(|r| r.is_key("user")) {
                 out.prompt = all[start..].join("\n");
             }
         }
     } else {
         let prompt = ["prompt", "input", "inputs", "query"].iter().find_map(|n| root.field(n));
-        collect(prompt, &mut all);
+        out.hidden |= has_images(root) || prompt.is_some_and(is_tokens);
+        collect(prompt, NESTING, &mut all, &mut out.hidden);
         out.prompt = all[before..].join("\n");
     }
     out.bytes = all.iter().map(|t| t.len() as u64).sum();
@@ -201,16 +262,41 @@ fn texts(root: Value<'_>) -> Texts {
     out
 }
 
+/// Levels of parts within parts that are read: a message, its tool results, their parts.
+const NESTING: usize = 3;
+
 fn has_roles(input: Value<'_>) -> bool {
-    input.items().next().is_some_and(|first| first.field("role").is_some())
+    input.items().any(|item| {
+        item.field("role").is_some() || item.field("type").is_some_and(|t| t.is_key("function_call_output"))
+    })
 }
 
-/// Text of a string, of parts, or of a list of either.
-fn collect<'a>(value: Option<Value<'a>>, out: &mut Vec<Cow<'a, str>>) {
+fn has_images(holder: Value<'_>) -> bool {
+    holder.field("images").is_some_and(|i| i.items().next().is_some())
+}
+
+/// Text given as token numbers, or as lists of them.
+fn is_tokens(prompt: Value<'_>) -> bool {
+    let numbers = |v: Value<'_>| v.is_array() && v.numbers().next().flatten().is_some();
+    numbers(prompt) || prompt.items().next().is_some_and(numbers)
+}
+
+/// Text of a string, of parts, or of a list of either; `hidden` is set by a part that holds something else.
+fn collect<'a>(value: Option<Value<'a>>, depth: usize, out: &mut Vec<Cow<'a, str>>, hidden: &mut bool) {
     let Some(value) = value else { return };
-    let part = |v: Value<'a>| v.string().or_else(|| v.field("text")?.string());
-    out.extend(part(value));
-    out.extend(value.items().filter_map(part));
+    if let Some(text) = value.string() {
+        return out.push(text);
+    }
+    if depth == 0 {
+        return;
+    }
+    if value.is_object() {
+        let kind = value.field("type").and_then(|t| t.string()).unwrap_or_default();
+        *hidden |= ["image", "audio", "file", "document", "video"].iter().any(|k| kind.contains(k));
+        let inner = ["text", "content"].iter().find_map(|n| value.field(n));
+        return collect(inner, depth - 1, out, hidden);
+    }
+    value.items().for_each(|part| collect(Some(part), depth - 1, out, hidden));
 }
 
 fn cap(text: &str, max: usize) -> &str {

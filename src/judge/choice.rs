@@ -282,6 +282,10 @@ impl Choice {
         if self.is_one_character(ask) {
             report.flags.insert(Flag::Repetition);
         }
+        if ask.hidden_context || ask.prompt.text().is_empty() {
+            // Nobody knows here which language was called for.
+            report.flags.remove(Flag::WrongLanguage);
+        }
         report
     }
 }

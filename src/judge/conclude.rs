@@ -9,7 +9,7 @@ use super::ask::Ask;
 use super::body::Rest;
 use super::choice::{Choice, Ending};
 use super::{End, Head, Limit, Verdict};
-use crate::sample::{Signals, Usage};
+use crate::sample::Signals;
 use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
 use crate::wire::{self, Doc, FaultKind, Substance};
 
@@ -17,12 +17,6 @@ use crate::wire::{self, Doc, FaultKind, Substance};
 const MAX_TEXT: usize = 16 << 10;
 /// Most tool calls in a verdict.
 const MAX_CALLS: usize = 16;
-/// No tokeniser packs more than this many bytes into a token over a whole answer.
-const MAX_BYTES_PER_TOKEN: u64 = 24;
-/// What a few very long tokens (indentation, rules) may add to that.
-const SLACK_BYTES: u64 = 256;
-/// Estimated bytes of a token.
-const BYTES_PER_TOKEN: u64 = 4;
 
 /// All that was seen of one answer.
 pub(super) struct Seen<'a> {
@@ -43,11 +37,11 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    fn success(&self) -> bool {
+    pub(super) fn success(&self) -> bool {
         (200..300).contains(&self.head.status)
     }
 
-    fn substance(&self) -> Substance {
+    pub(super) fn substance(&self) -> Substance {
         wire::substance(self.ask.wire)
     }
 
@@ -56,7 +50,7 @@ impl Seen<'_> {
         self.head.content_length.is_some_and(|declared| self.received < declared)
     }
 
-    fn is_stream(&self) -> bool {
+    pub(super) fn is_stream(&self) -> bool {
         matches!(self.rest, Rest::Stream)
     }
 
@@ -122,7 +116,7 @@ impl Seen<'_> {
                 };
                 self.partial |= gone && odd.broken;
                 let at = self.first_byte_ms.unwrap_or(self.at_ms);
-                self.answer.document(root, true, at, self.ask);
+                self.answer.document(root, wire::Form::Whole, at, self.ask);
                 raise(short, Flag::BodyTruncated);
                 raise(broken && !short, Flag::MalformedJson);
                 raise(odd.nonstandard, Flag::MalformedJson);
@@ -294,56 +288,6 @@ impl Seen<'_> {
         }
     }
 
-    fn usage(&self, whole: bool, flags: &mut FlagSet, verdict: &mut Verdict) {
-        let text: u64 = self.answer.choices.iter().map(Choice::bytes).sum();
-        let positive = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
-        if let Some(counts) = self.answer.counts {
-            verdict.usage = Usage {
-                input: positive(counts.input),
-                output: positive(counts.output),
-                reasoning: positive(counts.reasoning),
-                cached_input: positive(counts.cached_input),
-                estimated: false,
-            };
-            let negative = counts.all().any(|n| n < 0);
-            let sum = match (counts.input, counts.output, counts.total) {
-                (Some(i), Some(o), Some(total)) => {
-                    let with =
-                        |extra: Option<i64>| i.saturating_add(o).saturating_add(extra.unwrap_or(0)) == total;
-                    with(None) || with(counts.reasoning) || with(counts.cached_input)
-                }
-                _ => true,
-            };
-            let output = verdict.usage.output;
-            let most = |n: u64| if n == 0 { 0 } else { n.saturating_mul(MAX_BYTES_PER_TOKEN) + SLACK_BYTES };
-            let seen = whole && output.is_some_and(|n| text > most(n));
-            if negative || !sum || seen {
-                flags.insert(Flag::UsageInconsistent);
-            }
-        } else if whole && self.must_have_usage() {
-            flags.insert(Flag::UsageMissing);
-        }
-        if verdict.usage.output.is_none() && self.success() && self.substance() == Substance::Text {
-            let positions = self.answer.confidence.positions;
-            let guess = if positions > 0 { positions } else { text.div_ceil(BYTES_PER_TOKEN) };
-            verdict.usage.output = Some(guess);
-            verdict.usage.estimated = true;
-        }
-        if verdict.usage.input.is_none() && self.success() {
-            verdict.usage.input = Some(self.ask.input_tokens_estimate);
-            verdict.usage.estimated = true;
-        }
-    }
-
-    /// Ollama's embeddings have none; a stream has usage where it was asked for.
-    fn must_have_usage(&self) -> bool {
-        match self.ask.wire {
-            Wire::Chat | Wire::Completions => !self.is_stream() || self.ask.include_usage == Some(true),
-            Wire::Embeddings | Wire::Messages => true,
-            _ => false,
-        }
-    }
-
     fn signals(&self, whole: bool, flags: &mut FlagSet, verdict: &mut Verdict) {
         let text: u64 = self.answer.choices.iter().map(|c| c.text_bytes).sum();
         let confidence = &self.answer.confidence;
@@ -353,7 +297,7 @@ impl Seen<'_> {
         signals.tokens = tokens;
         // Hidden reasoning has no logprobs and is no loss of coverage.
         let spoken = tokens.map(|t| t.saturating_sub(verdict.usage.reasoning.unwrap_or(0)));
-        let on_wire = matches!(self.ask.wire, Wire::Chat | Wire::Completions);
+        let on_wire = matches!(self.ask.wire, Wire::Chat | Wire::Completions | Wire::Responses);
         confidence.report(signals, on_wire, self.ask.logprobs, spoken);
         if confidence.odd {
             flags.insert(Flag::LogprobsInvalid);

@@ -119,10 +119,20 @@ pub enum Choice {
     Named(String),
 }
 
+/// What a tool takes.
+#[derive(Debug)]
+enum Arguments {
+    /// JSON, valid against a schema if there is one.
+    Json(Option<Schema>),
+    /// Any text: a custom tool.
+    Free,
+}
+
 /// The tools offered by a request.
 #[derive(Debug, Default)]
 pub struct Tools {
-    offered: Vec<(String, Option<Schema>)>,
+    offered: Vec<(String, Arguments)>,
+    /// All tools are the caller's own; a provider's own tools may be called, and answer, out of sight.
     complete: bool,
     /// Which of them must be called.
     pub choice: Choice,
@@ -138,7 +148,9 @@ impl Tools {
         for tool in list.into_iter().flat_map(|l| l.items()) {
             let inner = tool.field("function").or_else(|| tool.field("custom")).unwrap_or(tool);
             let name = inner.field("name").and_then(|n| n.string());
+            let kind = tool.field("type").and_then(|t| t.string()).unwrap_or_default();
             // A provider's own tool (web search) has no name of ours: any call may then be right.
+            tools.complete &= matches!(&*kind, "" | "function" | "custom");
             let Some(name) = name.filter(|_| tools.offered.len() < MAX_TOOLS) else {
                 tools.complete = false;
                 continue;
@@ -148,7 +160,10 @@ impl Tools {
                 room -= s.span().len();
                 Schema::new(s.span())
             });
-            tools.offered.push((name.into_owned(), schema));
+            // Anthropic calls a tool of the caller's own custom, too, and gives it a schema.
+            let free = kind == "custom" && tool.field("input_schema").is_none();
+            let arguments = if free { Arguments::Free } else { Arguments::Json(schema) };
+            tools.offered.push((name.into_owned(), arguments));
         }
         tools.choice = root
             .field("tool_choice")
@@ -164,7 +179,11 @@ impl Tools {
         let word =
             choice.string().or_else(|| choice.field("type").and_then(|t| t.string())).unwrap_or_default();
         match (name, &*word) {
-            (Some(name), _) => Choice::Named(name.into_owned()),
+            (Some(name), "" | "function" | "custom" | "tool") => Choice::Named(name.into_owned()),
+            (None, "allowed_tools") => {
+                let mode = choice.field("mode").or_else(|| choice.path(&["allowed_tools", "mode"]));
+                if mode.is_some_and(|m| m.is_key("required")) { Choice::Required } else { Choice::Auto }
+            }
             (None, "required" | "any") => Choice::Required,
             _ => Choice::Auto,
         }
@@ -188,12 +207,15 @@ impl Tools {
         if name.is_empty() || (tool.is_none() && self.complete && !self.offered.is_empty()) {
             return false;
         }
+        if tool.is_some_and(|(_, arguments)| matches!(arguments, Arguments::Free)) {
+            return true;
+        }
         // A call without arguments is sent as an empty text by some servers.
         let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
         let Ok(instance) = serde_json::from_str::<Json>(arguments) else { return false };
-        match tool.and_then(|(_, schema)| schema.as_ref()) {
-            Some(schema) => schema.allows(&instance),
-            None => true,
+        match tool {
+            Some((_, Arguments::Json(Some(schema)))) => schema.allows(&instance),
+            _ => true,
         }
     }
 
@@ -202,7 +224,7 @@ impl Tools {
     pub fn misses<'a>(&self, mut called: impl Iterator<Item = &'a str>) -> bool {
         match &self.choice {
             Choice::Auto => false,
-            Choice::Required => called.next().is_none(),
+            Choice::Required => self.complete && called.next().is_none(),
             Choice::Named(name) => !called.any(|c| c == name),
         }
     }
@@ -267,5 +289,26 @@ mod tests {
         assert!(tools.misses(["g"].into_iter()) && !tools.misses(["g", "f"].into_iter()));
         let required = with(r#"{"tool_choice":"required"}"#, Tools::read);
         assert!(required.misses(std::iter::empty()) && !required.any());
+    }
+
+    #[test]
+    fn a_custom_tool_takes_any_text_and_a_providers_own_answers_out_of_sight() {
+        for text in [
+            r#"{"tools":[{"type":"custom","name":"sh"}],"tool_choice":{"type":"custom","name":"sh"}}"#,
+            r#"{"tools":[{"type":"custom","custom":{"name":"sh"}}]}"#,
+        ] {
+            let tools = with(text, Tools::read);
+            assert!(tools.allows("sh", "ls -l") && !tools.allows("f", "{}"), "{text}");
+        }
+        let anthropic = r#"{"tools":[{"type":"custom","name":"f","input_schema":{"required":["a"]}}]}"#;
+        assert!(!with(anthropic, Tools::read).allows("f", "{}"));
+        let hosted = with(r#"{"tools":[{"type":"web_search"}],"tool_choice":"required"}"#, Tools::read);
+        assert!(!hosted.misses(std::iter::empty()));
+        let by_server = r#"{"tool_choice":{"type":"mcp","server_label":"s","name":"f"}}"#;
+        assert!(!with(by_server, Tools::read).misses(std::iter::empty()));
+        for (mode, misses) in [("required", true), ("auto", false)] {
+            let text = format!(r#"{{"tool_choice":{{"type":"allowed_tools","mode":"{mode}","tools":[]}}}}"#);
+            assert_eq!(with(&text, Tools::read).misses(std::iter::empty()), misses, "{mode}");
+        }
     }
 }

@@ -139,8 +139,16 @@ fn classify(code: Option<u16>, names: &str, message: &str) -> Kind {
     {
         return Kind::Overloaded;
     }
-    let client =
-        ["invalid_request", "authentication", "permission", "not_found", "badrequest", "bad_request"];
+    let client = [
+        "invalid_request",
+        "invalid_prompt",
+        "invalid_image",
+        "authentication",
+        "permission",
+        "not_found",
+        "badrequest",
+        "bad_request",
+    ];
     if code.is_none()
         && (named(&client)
             || named(&["context_length", "invalid_api_key", "validation", "unsupported"])

@@ -16,10 +16,21 @@ fn paths_tell_their_wire() {
 
 /// Events of one document, one line each.
 pub(super) fn events(wire: Wire, text: &str, whole: bool) -> Vec<String> {
+    let form = if whole { Form::Whole } else { Form::Event(b"") };
+    all_events(wire, &[(form, text)])
+}
+
+/// Events of the documents of one answer.
+pub(super) fn all_events(wire: Wire, documents: &[(Form<'_>, &str)]) -> Vec<String> {
+    let mut memory = Memory::default();
+    documents.iter().flat_map(|(form, text)| lines(wire, *form, text, &mut memory)).collect()
+}
+
+fn lines(wire: Wire, form: Form<'_>, text: &str, memory: &mut Memory) -> Vec<String> {
     let mut doc = Doc::default();
     let mut out = Vec::new();
     let (Some(root), _) = doc.parse(text.as_bytes()) else { return out };
-    read(wire, root, whole, &mut |event| {
+    read(wire, root, form, memory, &mut |event| {
         out.push(match event {
             Event::Piece { choice, channel, text } => format!("{choice} {channel:?} {text}"),
             Event::ToolCall { choice, piece } => format!(
