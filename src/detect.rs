@@ -17,11 +17,13 @@
 mod bound;
 pub mod burst;
 pub mod calibration;
+pub mod conformal;
 pub mod drift;
 mod finding;
 pub mod hard_faults;
 mod params;
 pub mod rule;
+pub mod selftest;
 pub mod signal;
 
 pub use bound::upper95;

@@ -1,12 +1,16 @@
 //! Numeric kernels on slices and ndarray: entropy of truncated distributions, bounded time windows,
-//! quantiles, running means and distances of unit vectors.
+//! quantiles, running means, distances of unit vectors, ranks among healthy scores and bets on them.
 //!
 //! Everything here is pure and total: an empty or non-finite input gives `None`, never NaN.
 
+pub mod betting;
 pub mod distance;
 pub mod entropy;
 pub mod ewma;
+pub mod normal;
 pub mod quantile;
+pub mod ranks;
+pub mod resample;
 pub mod tracking;
 pub mod window;
 
