@@ -15,10 +15,13 @@ mod ask;
 mod body;
 pub mod check;
 mod choice;
+mod classes;
 mod conclude;
 mod confidence;
+mod framed;
 mod retry_after;
 pub mod schema;
+mod tensors;
 mod usage;
 mod vectors;
 
@@ -39,6 +42,9 @@ pub struct Head {
     pub content_encoding: Option<String>,
     /// `content-length`.
     pub content_length: Option<u64>,
+    /// `inference-header-content-length` (KServe): where the JSON document ends and raw tensors begin, as the
+    /// upstream wrote it.
+    pub inference_header_length: Option<String>,
 }
 
 /// How the answer ended.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::verdict::{BreakerState, FaultClass, FlagSet, Source, Unavailable, Wire};
+use crate::verdict::{BreakerState, ClassOutput, FaultClass, FlagSet, Source, Unavailable, Wire};
 
 /// Token counts as the upstream gave them, or estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct Signals {
     pub logprob_mean: Option<f64>,
     /// Largest mean over a 64-token window of the mean top-k logprob, nats.
     pub least_confident_group: Option<f64>,
-    /// Usable logprob positions ÷ output tokens, 0..=1.
+    /// Usable logprob positions ÷ output tokens, 0..=1; of a classifier 1 where its scores could be read.
     pub coverage: Option<f64>,
     /// Alternatives a position, after the sampled token was deduplicated.
     pub top_k: Option<u32>,
@@ -63,17 +63,22 @@ pub struct Signals {
     pub text_bytes: u64,
     /// Cosine distance of the answer to its references, 0..=2.
     pub drift: Option<f64>,
-    /// Entropy of a classifier's distribution, nats.
+    /// Entropy H of a classifier's distribution, nats; of independent labels the mean binary entropy. Mean
+    /// over the rows of a batch, like the other signals of a classifier.
     pub class_entropy: Option<f64>,
+    /// H ÷ ln C, 0..=1 (÷ ln 2 for independent labels); `None` where the number of classes is not known.
+    pub class_entropy_ratio: Option<f64>,
+    /// What a classifier's scores are.
+    pub class_output: Option<ClassOutput>,
     /// Top-1 probability of a classifier, 0..=1.
     pub confidence: Option<f64>,
     /// Top-1 less top-2 probability, 0..=1.
     pub margin: Option<f64>,
-    /// Dimension of the vectors of an embeddings answer.
+    /// Dimension of the vectors of an embeddings answer; last axis of the first tensor of numbers.
     pub dim: Option<u32>,
-    /// L2 norm of the first vector.
+    /// L2 norm of the first vector, or of that tensor's first row.
     pub norm: Option<f64>,
-    /// Vectors, documents or tensors in the answer.
+    /// Vectors or documents in the answer; rows of that tensor (the batch).
     pub items: Option<u32>,
 }
 

@@ -443,6 +443,18 @@ words! {
 }
 
 words! {
+    /// What a classifier's scores are.
+    ClassOutput {
+        /// A distribution: they add up to 1.
+        Probabilities = "probabilities",
+        /// Probabilities of labels that do not exclude each other.
+        Independent = "independent",
+        /// Raw scores, or logarithms of probabilities: softmax makes them a distribution.
+        Logits = "logits",
+    }
+}
+
+words! {
     /// Why a signal is not known.
     Unavailable {
         /// Nobody asked for it.

@@ -15,16 +15,20 @@ pub mod completions;
 pub mod embeddings;
 pub mod fault;
 pub mod json;
+pub mod kserve;
 pub mod logprobs;
 pub mod messages;
 pub mod ndjson;
 pub mod responses;
 pub mod sse;
+pub mod tensor;
+pub mod tfserving;
 pub mod usage;
 
 pub use fault::{Fault, Kind as FaultKind};
 pub use json::{Doc, Oddity, Value};
 pub use logprobs::Position;
+pub use tensor::Tensor;
 pub use usage::Counts;
 
 /// Where text of an answer can stand. Tool calls are the fourth channel and have an event of their own.
@@ -116,6 +120,8 @@ pub enum Event<'a> {
     Vector(Vector<'a>),
     /// Vectors in the answer, those not looked at included.
     Items(usize),
+    /// A tensor.
+    Tensor(Tensor<'a>),
     /// The wire's own terminal sign.
     End,
     /// Something that cannot be right.
@@ -149,6 +155,8 @@ pub fn read(wire: Wire, root: Value<'_>, form: Form<'_>, memory: &mut Memory, em
         Wire::Messages => messages::read(root, whole, emit),
         Wire::Responses => responses::read(root, form, &mut memory.told, emit),
         Wire::Embeddings | Wire::OllamaEmbed => embeddings::read(root, emit),
+        Wire::KserveInfer => kserve::read(root, kserve::Tail::default(), emit),
+        Wire::TfPredict => tfserving::read(root, emit),
         _ => {
             if let Some(fault) = Fault::find(root, true) {
                 emit(Event::Error(&fault));
@@ -164,6 +172,8 @@ pub enum Substance {
     Text,
     /// Vectors.
     Vectors,
+    /// Tensors.
+    Tensors,
     /// Not read yet: only errors are found in them.
     Unknown,
 }
@@ -174,6 +184,7 @@ pub const fn substance(wire: Wire) -> Substance {
     match wire {
         Wire::Chat | Wire::Completions | Wire::Messages | Wire::Responses => Substance::Text,
         Wire::Embeddings | Wire::OllamaEmbed => Substance::Vectors,
+        Wire::KserveInfer | Wire::TfPredict => Substance::Tensors,
         _ => Substance::Unknown,
     }
 }

@@ -96,6 +96,7 @@ fn judge(case: &Case, answer: &Value, step: Option<usize>) -> Verdict {
         content_type: header("content-type"),
         content_encoding: header("content-encoding"),
         content_length: length,
+        inference_header_length: header("inference-header-content-length"),
     };
     let leaves = case.json["expect"]["client_status"] == 499;
     let short = length.is_some_and(|l| l > sent.len() as u64);
@@ -163,6 +164,15 @@ fn every_case_has_its_values() {
                 "cache_read_tokens" => count(verdict.usage.cached_input),
                 "n_valid_logprobs" => count(Some(verdict.logprob_positions)),
                 "mean_logprob" => near(verdict.signals.logprob_mean),
+                "tensor" => {
+                    let norm =
+                        value.as_array().map(|v| v.iter().filter_map(Value::as_f64).map(|x| x * x).sum());
+                    let near = norm.map(f64::sqrt).zip(verdict.signals.norm);
+                    near.is_some_and(|(a, b)| (a - b).abs() < 1e-6)
+                        && verdict.signals.dim.map(u64::from) == value.as_array().map(|v| v.len() as u64)
+                }
+                "top_label" => value == verdict.text.as_str(),
+                "top_value" => near(verdict.signals.confidence),
                 "text_choice_0_after_think" => {
                     verdict.text.rsplit("</think>").next().map(str::trim) == value.as_str()
                 }

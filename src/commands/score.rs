@@ -36,6 +36,9 @@ pub struct Args {
     /// Content encoding of the answer (gzip, deflate)
     #[arg(long, value_name = "ENCODING")]
     pub content_encoding: Option<String>,
+    /// Inference-Header-Content-Length of the answer: bytes of its JSON document, where raw tensors follow (kserve)
+    #[arg(long, value_name = "BYTES")]
+    pub inference_header_length: Option<usize>,
 }
 
 fn wire(word: &str) -> Result<Wire, String> {
@@ -87,6 +90,7 @@ fn score(args: &Args, mut input: impl Read) -> anyhow::Result<Verdict> {
         content_type: args.content_type.clone(),
         content_encoding: args.content_encoding.clone(),
         content_length: None,
+        inference_header_length: args.inference_header_length.map(|n| n.to_string()),
     };
     let mut judge = Judge::new(Arc::new(ask), head);
     // A stream that is still running is judged while it runs, so that its timings mean something.
@@ -130,7 +134,14 @@ mod tests {
     use super::*;
 
     fn args() -> Args {
-        Args { wire: Wire::Chat, request: None, status: 200, content_type: None, content_encoding: None }
+        Args {
+            wire: Wire::Chat,
+            request: None,
+            status: 200,
+            content_type: None,
+            content_encoding: None,
+            inference_header_length: None,
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use super::ask::Ask;
 use super::choice::{Choice, Room};
 use super::confidence::Confidence;
+use super::tensors::Tensors;
 use super::vectors::Vectors;
 use crate::verdict::{Flag, FlagSet};
+use crate::wire::kserve::Tail;
 use crate::wire::{self, Counts, Event, Fault, Form, Memory, Position, Substance, Value};
 
 /// Most choices followed; each costs some 20 kB. Further ones make the analysis partial.
@@ -22,6 +24,7 @@ pub(super) struct Answer {
     pub(super) choices: Vec<Choice>,
     pub(super) confidence: Confidence,
     pub(super) vectors: Vectors,
+    pub(super) tensors: Tensors,
     pub(super) counts: Option<Counts>,
     pub(super) model: Option<String>,
     pub(super) fault: Option<Fault>,
@@ -46,6 +49,7 @@ impl Answer {
             choices: Vec::new(),
             confidence: Confidence::new(ask.top_logprobs, ask.vocab),
             vectors: Vectors::default(),
+            tensors: Tensors::default(),
             counts: None,
             model: None,
             fault: None,
@@ -74,12 +78,23 @@ impl Answer {
         let mut memory = std::mem::take(&mut self.memory);
         wire::read(ask.wire, root, form, &mut memory, &mut |event| content |= self.event(event, ask));
         self.memory = memory;
+        self.note_content(content, at_ms);
+        content
+    }
+
+    /// Takes a whole KServe answer with its raw tensors.
+    pub(super) fn tensors(&mut self, root: Value<'_>, tail: Tail<'_>, at_ms: u64, ask: &Ask) {
+        let mut content = false;
+        wire::kserve::read(root, tail, &mut |event| content |= self.event(event, ask));
+        self.note_content(content, at_ms);
+    }
+
+    fn note_content(&mut self, content: bool, at_ms: u64) {
         if content {
             self.has_content = true;
             self.first_ms.get_or_insert(at_ms);
             self.last_ms = at_ms;
         }
-        content
     }
 
     fn event(&mut self, event: Event<'_>, ask: &Ask) -> bool {
@@ -127,6 +142,10 @@ impl Answer {
             Event::Items(n) => {
                 self.vectors.items = n;
                 false
+            }
+            Event::Tensor(tensor) => {
+                self.tensors.add(&tensor);
+                true
             }
             Event::End => {
                 self.marked_end = true;

@@ -304,10 +304,15 @@ fn cap(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// Hash of the document's meaning: members in order of name, strings decoded, no white space.
+/// Hash of the document's meaning: members in order of name, strings decoded, no white space; and of what
+/// follows it as it is (the raw tensors of KServe).
 fn hash(root: Value<'_>) -> u64 {
     let mut sha = Sha256::new();
     feed(root, &mut sha);
+    let behind = root.after();
+    if !behind.trim_ascii().is_empty() {
+        sha.update(behind);
+    }
     first_eight(sha.finalize().as_slice())
 }
 
@@ -332,9 +337,7 @@ fn feed(value: Value<'_>, sha: &mut Sha256) {
         value.items().for_each(|item| feed(item, sha));
         sha.update(b"]");
     } else {
-        for byte in value.span().iter().filter(|b| !b.is_ascii_whitespace()) {
-            sha.update([*byte]);
-        }
+        value.span().split(u8::is_ascii_whitespace).for_each(|part| sha.update(part));
         sha.update(b",");
     }
 }
@@ -386,6 +389,10 @@ mod tests {
         assert_eq!(a, b);
         assert_ne!(a, c);
         assert_ne!(ask(r#"{"a":["b"]}"#).request_hash, ask(r#"{"a":"b"}"#).request_hash);
+        assert_eq!(ask("{\"a\":[1, 2]} \n").request_hash, ask(r#"{"a":[1,2]}"#).request_hash);
+        let raw = |tail: &str| Ask::parse(Wire::KserveInfer, format!("{{\"inputs\":[]}}{tail}").as_bytes());
+        assert!(raw("\u{1}").readable);
+        assert_ne!(raw("\u{1}").request_hash, raw("\u{2}").request_hash, "raw tensors count");
     }
 
     #[test]

@@ -99,11 +99,13 @@ impl Body {
             // br and zstd are not read yet: the answer passes, the analysis says partial.
             _ => Decoder::Dead,
         };
+        // Raw tensors may follow the document: not a byte of it may be lost, white space included.
+        let framed = wire == Wire::KserveInfer && head.inference_header_length.is_some();
         let ollama = matches!(wire, Wire::OllamaChat | Wire::OllamaGenerate);
         Self {
             partial: matches!(decoder, Decoder::Dead),
             decoder,
-            framing: Framing::Undecided(Vec::new()),
+            framing: if framed { Framing::Json(Vec::new(), false) } else { Framing::Undecided(Vec::new()) },
             expects_sse: kind.contains("event-stream"),
             expects_lines: kind.contains("ndjson") || kind.contains("jsonl") || (ollama && stream),
             decoded: 0,
@@ -182,7 +184,9 @@ impl Body {
                 let room = MAX_JSON - held.len();
                 held.extend_from_slice(&bytes[..bytes.len().min(room)]);
                 *cut |= bytes.len() > room;
-                !bytes.trim_ascii().is_empty()
+                let substance = !bytes.trim_ascii().is_empty();
+                self.has_substance |= substance;
+                substance
             }
             Framing::Opaque => false,
             Framing::Undecided(seen) => {
@@ -247,6 +251,7 @@ impl Body {
                 lines.finish(|line| emit(line.map_or(Unit::Dropped, Unit::Line)));
                 Rest::Stream
             }
+            Framing::Json(..) if !self.has_substance => Rest::Empty,
             Framing::Json(held, cut) => Rest::Json(held, cut),
             Framing::Opaque => Rest::Opaque,
             Framing::Undecided(_) if !self.has_substance => Rest::Empty,

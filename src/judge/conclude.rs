@@ -4,13 +4,17 @@
 //! its text; a filtered or declined one is neither empty nor malformed; one that a limit ended breaks no
 //! schema.
 
+mod class;
+
 use super::answer::Answer;
 use super::ask::Ask;
 use super::body::Rest;
 use super::choice::{Choice, Ending};
+use super::framed::Framed;
 use super::{End, Head, Limit, Verdict};
 use crate::sample::Signals;
-use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
+use crate::verdict::{Flag, FlagSet, Wire};
+use crate::wire::kserve::Tail;
 use crate::wire::{self, Doc, FaultKind, Substance};
 
 /// Longest answer text in a verdict, bytes.
@@ -70,6 +74,10 @@ impl Seen<'_> {
         }
         self.usage(whole, &mut flags, &mut verdict);
         self.signals(whole, &mut flags, &mut verdict);
+        if self.substance() == Substance::Tensors {
+            let complete = whole && !self.partial;
+            std::mem::take(&mut self.answer.tensors).conclude(complete, &mut flags, &mut verdict);
+        }
         flags = flags.union(self.answer.flags);
         if self.end == End::ClientGone {
             flags.remove(Flag::StreamIncomplete);
@@ -105,7 +113,10 @@ impl Seen<'_> {
             }
             Rest::Json(held, cut) => {
                 let mut doc = Doc::default();
-                let (root, odd) = doc.parse(&held);
+                let declared = self.head.inference_header_length.as_deref();
+                let complete = !cut && !short && !gone && !self.partial;
+                let mut framed = Framed::split(self.ask.wire, declared, &held, complete);
+                let (root, odd) = doc.parse(framed.json);
                 self.partial |= cut || odd.cut;
                 let broken = odd.broken && !self.partial && !gone;
                 self.broken = odd.broken;
@@ -116,13 +127,20 @@ impl Seen<'_> {
                 };
                 self.partial |= gone && odd.broken;
                 let at = self.first_byte_ms.unwrap_or(self.at_ms);
-                self.answer.document(root, wire::Form::Whole, at, self.ask);
+                framed.look_behind(self.ask.wire, root);
+                if self.ask.wire == Wire::KserveInfer {
+                    let whole = complete && !framed.broken && !odd.broken && success;
+                    self.answer.tensors(root, Tail { bytes: framed.tail, whole }, at, self.ask);
+                } else {
+                    self.answer.document(root, wire::Form::Whole, at, self.ask);
+                }
                 raise(short, Flag::BodyTruncated);
-                raise(broken && !short, Flag::MalformedJson);
+                raise((broken || framed.broken) && !short, Flag::MalformedJson);
                 raise(odd.nonstandard, Flag::MalformedJson);
-                raise(odd.invalid_utf8, Flag::EncodingError);
+                let invalid = odd.invalid_utf8 && std::str::from_utf8(framed.json).is_err();
+                raise(invalid, Flag::EncodingError);
                 self.rest = Rest::Json(Vec::new(), cut);
-                return odd.nonstandard && !odd.broken;
+                return odd.nonstandard && !odd.broken && !framed.broken;
             }
         }
         false
@@ -313,48 +331,6 @@ impl Seen<'_> {
         }
     }
 
-    fn class(&self, flags: FlagSet, lenient: bool) -> Option<FaultClass> {
-        let backpressure = flags.contains(Flag::RateLimited) || flags.contains(Flag::Overloaded);
-        if self.end == End::ClientGone {
-            return Some(FaultClass::Client);
-        }
-        match self.head.status {
-            0 | 200..=299 => {}
-            _ if backpressure => return Some(FaultClass::Backpressure),
-            408 | 425 => return Some(FaultClass::Upstream),
-            400..=499 => return Some(FaultClass::Client),
-            _ => return Some(FaultClass::Upstream),
-        }
-        match self.answer.fault.as_ref().map(|f| f.kind) {
-            Some(FaultKind::RateLimited | FaultKind::Quota | FaultKind::Overloaded) => {
-                return Some(FaultClass::Backpressure);
-            }
-            Some(FaultKind::Client) if !self.answer.has_content => return Some(FaultClass::Client),
-            Some(FaultKind::Filtered) => return None,
-            Some(_) => return Some(FaultClass::Upstream),
-            None => {}
-        }
-        match self.end {
-            End::TimedOut(Limit::Connect | Limit::Headers) => return Some(FaultClass::Upstream),
-            End::TimedOut(_) => return Some(FaultClass::Slow),
-            End::Broken if !self.answer.marked_end => return Some(FaultClass::Upstream),
-            _ => {}
-        }
-        let mut upstream = flags;
-        if lenient {
-            // The text could be read all the same, and what it says counts first.
-            upstream.remove(Flag::MalformedJson);
-        }
-        let order = [
-            (upstream, FaultClass::Upstream),
-            (flags, FaultClass::Slow),
-            (flags, FaultClass::QualityHard),
-            (flags, FaultClass::Upstream),
-            (flags, FaultClass::QualitySoft),
-        ];
-        order.into_iter().find(|(set, class)| set.first_of(*class).is_some()).map(|(_, class)| class)
-    }
-
     fn fill(self, verdict: &mut Verdict) {
         let is_stream = self.is_stream();
         let fault = self.answer.fault;
@@ -370,7 +346,9 @@ impl Seen<'_> {
         verdict.partial = self.partial;
         verdict.streamed = is_stream;
         verdict.logprob_positions = self.answer.confidence.valid;
-        verdict.first_position = self.answer.confidence.first_position;
+        if let Some(first) = self.answer.confidence.first_position {
+            verdict.first_position = Some(first);
+        }
         if let Some(first) = self.answer.choices.into_iter().min_by_key(|c| c.index) {
             verdict.finish_reason = first.finish.map(|f| f.0);
             verdict.text = first.text;

@@ -50,7 +50,8 @@ impl Seen<'_> {
             verdict.usage.output = Some(guess);
             verdict.usage.estimated = true;
         }
-        if verdict.usage.input.is_none() && self.success() {
+        let counts_tokens = self.substance() != Substance::Tensors;
+        if verdict.usage.input.is_none() && self.success() && counts_tokens {
             verdict.usage.input = Some(self.ask.input_tokens_estimate);
             verdict.usage.estimated = true;
         }

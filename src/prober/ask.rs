@@ -161,6 +161,7 @@ impl Asker {
             content_type: text(header::CONTENT_TYPE),
             content_encoding: text(header::CONTENT_ENCODING),
             content_length: answer.body.exact_len(),
+            inference_header_length: text(header::HeaderName::from_static("inference-header-content-length")),
         };
         let headers_ms = watch.elapsed_ms();
         let status = head.status;

@@ -32,6 +32,8 @@ const RETRY_AFTER_CAP_MS: u64 = 3_600_000;
 /// A longer request is read on a thread of its own, bytes.
 const READ_INLINE: usize = 256 << 10;
 
+/// Where the JSON document of a KServe answer ends.
+const INFERENCE_HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-touchstone-request-id");
 pub(super) const TARGET: HeaderName = HeaderName::from_static("x-touchstone-target");
 pub(super) const TIER: HeaderName = HeaderName::from_static("x-touchstone-tier");
@@ -225,6 +227,7 @@ fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
                 content_type: content_type.map(str::to_owned),
                 content_encoding: text(&header::CONTENT_ENCODING).map(str::to_owned),
                 content_length: text(&header::CONTENT_LENGTH).and_then(|v| v.parse().ok()),
+                inference_header_length: text(&INFERENCE_HEADER_LENGTH).map(str::to_owned),
             };
             Watch::new(Arc::clone(ask), head)
         }

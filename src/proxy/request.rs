@@ -111,15 +111,31 @@ pub(super) fn model_in_path(wire: Wire, path: &str) -> Option<Range<usize>> {
     if !matches!(wire, Wire::KserveInfer | Wire::TfPredict) {
         return None;
     }
+    let path = path.split(['?', '#']).next().unwrap_or(path);
     let start = path.find("/models/")? + "/models/".len();
-    let length = path[start..].find(['/', ':'])?;
+    let rest = &path[start..];
+    // A name may hold colons; TensorFlow Serving's verb stands behind the last one.
+    let length = rest.find('/').or_else(|| rest.rfind(':'))?;
     (length > 0).then_some(start..start + length)
 }
 
 /// The path with the target's model in place of the caller's.
 pub(super) fn path_with_model(wire: Wire, path: &str, model: &str) -> Option<String> {
     let name = model_in_path(wire, path)?;
-    Some(format!("{}{model}{}", &path[..name.start], &path[name.end..]))
+    Some(format!("{}{}{}", &path[..name.start], encoded(model), &path[name.end..]))
+}
+
+/// A name as one segment of a path (RFC 3986 § 3.3).
+fn encoded(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -153,6 +169,17 @@ mod tests {
         assert_eq!(path_with_model(Wire::KserveInfer, infer, "m").as_deref(), Some("/v2/models/m/infer"));
         let predict = "/v1/models/a:predict";
         assert_eq!(path_with_model(Wire::TfPredict, predict, "m").as_deref(), Some("/v1/models/m:predict"));
+        let pinned = "/v2/models/a:b/versions/3/infer?x=1";
+        assert_eq!(
+            path_with_model(Wire::KserveInfer, pinned, "my model").as_deref(),
+            Some("/v2/models/my%20model/versions/3/infer?x=1")
+        );
+        let labelled = "/v1/models/a/labels/stable:predict";
+        assert_eq!(
+            path_with_model(Wire::TfPredict, labelled, "m").as_deref(),
+            Some("/v1/models/m/labels/stable:predict")
+        );
+        assert_eq!(model_in_path(Wire::TfPredict, "/v1/models/a:b:predict"), Some(11..14));
         assert_eq!(path_with_model(Wire::Chat, "/v1/models/a/chat/completions", "m"), None);
     }
 }

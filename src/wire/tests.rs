@@ -58,6 +58,10 @@ fn lines(wire: Wire, form: Form<'_>, text: &str, memory: &mut Memory) -> Vec<Str
             Event::Error(fault) => format!("error {:?} {}", fault.kind, fault.message),
             Event::Vector(v) => format!("vector {:?} {}", v.values, v.finite),
             Event::Items(n) => format!("items {n}"),
+            Event::Tensor(t) => format!(
+                "tensor {} {:?} {:?} {:?} {:?} {}",
+                t.name, t.elements, t.shape, t.values, t.texts, t.finite
+            ),
             Event::End => "end".into(),
             Event::Odd(flag) => format!("odd {flag}"),
         });

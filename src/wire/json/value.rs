@@ -174,6 +174,13 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// What stands behind it in the document's text.
+    #[must_use]
+    pub fn after(&self) -> &'a [u8] {
+        let closing = usize::from(self.is_string()); // its span leaves out the quotes
+        self.text.get(self.node().end as usize + closing..).unwrap_or_default()
+    }
+
     /// The source bytes: of a string what stands between its quotes, of all else the whole text.
     #[inline]
     #[must_use]
