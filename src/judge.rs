@@ -112,7 +112,7 @@ pub struct Verdict {
     /// First position's alternatives.
     pub first_position: Option<TopK>,
     /// Answer text of the first choice, capped.
-    pub text: String,
+    pub text: Arc<str>,
     /// Names and argument texts of tool calls of the first choice, capped.
     pub tool_calls: Vec<(String, String)>,
     /// Cause of an empty answer, in a closed word.

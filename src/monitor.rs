@@ -4,6 +4,7 @@
 pub mod board;
 mod control;
 mod live;
+mod mail;
 pub mod orders;
 mod probes;
 mod publish;
@@ -12,9 +13,12 @@ pub mod target;
 mod teller;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+
+pub use mail::Batch;
+use mail::Mail;
 
 use crate::sample::{Done, Exchange, Outcome, Sample};
 
@@ -74,45 +78,53 @@ pub enum Command {
 /// How the proxy and the prober speak to the monitor. Never waits.
 #[derive(Clone, Debug)]
 pub struct MonitorHandle {
-    facts: mpsc::UnboundedSender<Fact>,
-    observed: mpsc::Sender<Observed>,
+    mail: Arc<Mail>,
     commands: mpsc::Sender<Command>,
-    dropped: Arc<AtomicU64>,
 }
 
 /// The monitor's ends of the channels.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Never dropped.
-    pub facts: mpsc::UnboundedReceiver<Fact>,
-    /// Bounded.
-    pub observed: mpsc::Receiver<Observed>,
+    mail: Arc<Mail>,
     /// Few and small.
     pub commands: mpsc::Receiver<Command>,
+}
+
+impl Inbox {
+    /// Ready once there is a report, at the earliest after `pause`.
+    pub fn arrival(&self, pause: Duration) -> impl Future<Output = ()> + use<> {
+        Arc::clone(&self.mail).arrival(pause)
+    }
+
+    /// Takes what has gathered in exchange for an empty batch.
+    pub fn take(&self, batch: &mut Batch) {
+        self.mail.take(batch);
+    }
+
     /// How many observations were dropped so far.
-    pub dropped: Arc<AtomicU64>,
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.mail.dropped()
+    }
 }
 
 /// A handle and its inbox, with room for `capacity` observations.
 #[must_use]
 pub fn channel(capacity: usize) -> (MonitorHandle, Inbox) {
-    let (facts, facts_in) = mpsc::unbounded_channel();
-    let (observed, observed_in) = mpsc::channel(capacity.max(1));
+    let mail = Arc::new(Mail::new(capacity.max(1)));
     let (commands, commands_in) = mpsc::channel(COMMANDS);
-    let dropped = Arc::<AtomicU64>::default();
-    let handle = MonitorHandle { facts, observed, commands, dropped: Arc::clone(&dropped) };
-    (handle, Inbox { facts: facts_in, observed: observed_in, commands: commands_in, dropped })
+    (MonitorHandle { mail: Arc::clone(&mail), commands }, Inbox { mail, commands: commands_in })
 }
 
 impl MonitorHandle {
     /// Reports the end of an attempt.
     pub fn outcome(&self, outcome: Outcome) {
-        let _ = self.facts.send(Fact::Outcome(outcome)); // a dead monitor must not stop traffic
+        self.mail.put(Fact::Outcome(outcome));
     }
 
     /// Reports the end of a caller's request.
     pub fn done(&self, done: Done) {
-        let _ = self.facts.send(Fact::Done(done));
+        self.mail.put(Fact::Done(done));
     }
 
     /// Hands a command on; gives it back if the monitor is gone or too busy to take it.
@@ -125,8 +137,6 @@ impl MonitorHandle {
 
     /// Offers an observation; full means dropped and counted.
     pub fn observe(&self, observed: Observed) {
-        if self.observed.try_send(observed).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.mail.offer(observed);
     }
 }

@@ -152,9 +152,9 @@ pub struct Sample {
     /// The first position's alternatives (canaries).
     pub first_position: Option<TopK>,
     /// Prompt text for the embedder, capped; taken out before anything is stored.
-    pub prompt_text: Option<String>,
+    pub prompt_text: Option<Arc<str>>,
     /// Answer text for the embedder, capped; taken out before anything is stored.
-    pub answer_text: Option<String>,
+    pub answer_text: Option<Arc<str>>,
     /// Whether the analysis saw only a part of the answer.
     pub partial: bool,
     /// Generation of the breaker at admission; a late result of an earlier one changes nothing.

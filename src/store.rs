@@ -13,6 +13,8 @@
 mod error;
 mod params;
 mod query;
+mod queue;
+mod rate;
 mod retention;
 mod ring;
 mod rows;
@@ -23,7 +25,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -33,9 +35,12 @@ use crate::baseline::Baseline;
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
 use crate::sample::{Exchange, Sample};
+use crate::verdict::Source;
 pub use error::StoreError;
 pub use params::{Params, ParamsError};
 pub use query::{EventQuery, HistoryQuery, Point, Reader, SampleRow};
+use queue::Feed;
+use rate::Rate;
 use ring::Ring;
 use writer::{Command, Writer};
 
@@ -68,6 +73,8 @@ pub struct StoreHealth {
     pub write_failures: u64,
     /// Samples, exchanges and events lost since the start.
     pub dropped: u64,
+    /// Samples and exchanges left out because there were more than `max_samples_per_second`.
+    pub spared: u64,
     /// Commands that wait for the writer.
     pub queued: usize,
 }
@@ -84,6 +91,8 @@ struct Shared {
     /// Events that are in no file yet because it cannot be written.
     unsaved: Mutex<Vec<Event>>,
     ring: Mutex<Ring>,
+    rate: Mutex<Rate>,
+    spared: AtomicU64,
 }
 
 impl Shared {
@@ -141,7 +150,7 @@ impl Ack {
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
-    commands: mpsc::Sender<Command>,
+    feed: Arc<Feed>,
     reader: Reader,
 }
 
@@ -170,6 +179,8 @@ impl Store {
             trouble: Mutex::new(None),
             unsaved: Mutex::new(Vec::new()),
             ring: Mutex::new(Ring::default()),
+            rate: Mutex::new(Rate::new(params.max_samples_per_second)),
+            spared: AtomicU64::new(0),
         });
         let waited = crate::clock::Stopwatch::start();
         let file = loop {
@@ -185,13 +196,13 @@ impl Store {
                 Err(error) => return Err(error),
             }
         };
-        let (commands, queue) = mpsc::channel();
+        let (feed, intake) = queue::queue();
         let writer = Writer::new(Arc::clone(&shared), params.clone(), clock, file, retry_every);
         let thread = std::thread::Builder::new().name("store-writer".to_owned());
-        if let Err(e) = thread.spawn(move || writer.run(&queue)) {
+        if let Err(e) = thread.spawn(move || writer.run(&intake)) {
             return Err(StoreError::Unavailable { path, reason: format!("no thread for its writer: {e}") });
         }
-        Ok(Self { shared, commands, reader: Reader::new(path) })
+        Ok(Self { shared, feed: Arc::new(feed), reader: Reader::new(path) })
     }
 
     /// Hands over an event; the answer comes when it is on disk, and with it all that was handed over
@@ -218,17 +229,31 @@ impl Store {
         self.send_bounded(Command::Baseline(Box::new(baseline)), MAX_QUEUED);
     }
 
-    /// Offers a sample, and its signals to the history; a full queue drops and counts it. Its texts are
-    /// stored only where `keep_text` says so.
+    /// Offers a sample, and its signals to the history; a full queue drops and counts it, and so does
+    /// `max_samples_per_second`. Its texts are stored only where `keep_text` says so.
     pub fn record_sample(&self, sample: Sample) {
+        let live = matches!(sample.source, Source::Live | Source::Observe);
+        if live && !self.admits(|rate| rate.admits_sample(sample.at, sample.class.is_some())) {
+            return;
+        }
         self.send_bounded(Command::Sample(Box::new(sample)), MAX_QUEUED_SAMPLES);
     }
 
-    /// Offers an exchange; it can be asked for at once. A full queue keeps it in memory only.
+    /// Offers an exchange; it can be asked for at once. A full queue, or more than
+    /// `max_samples_per_second`, keeps it in memory only.
     pub fn record_exchange(&self, exchange: Exchange) {
         let exchange = Arc::new(exchange);
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&exchange));
-        self.send_bounded(Command::Exchange(exchange), MAX_QUEUED_SAMPLES);
+        let failed = exchange.client_status >= 400 || exchange.degraded.is_some();
+        if self.admits(|rate| rate.admits_exchange(exchange.at, failed || !exchange.flags.is_empty())) {
+            self.send_bounded(Command::Exchange(exchange), MAX_QUEUED_SAMPLES);
+        }
+    }
+
+    fn admits(&self, ask: impl FnOnce(&mut Rate) -> bool) -> bool {
+        let admitted = ask(&mut self.shared.rate.lock().unwrap_or_else(PoisonError::into_inner));
+        self.shared.spared.fetch_add(u64::from(!admitted), Ordering::Relaxed);
+        admitted
     }
 
     /// Adds one value to the history of a signal that is in no sample (accuracy, statistics).
@@ -254,6 +279,7 @@ impl Store {
             path: self.shared.path.clone(),
             write_failures: self.shared.failures.load(Ordering::Relaxed),
             dropped: self.shared.dropped.load(Ordering::Relaxed),
+            spared: self.shared.spared.load(Ordering::Relaxed),
             queued: self.shared.queued.load(Ordering::Relaxed),
         }
     }
@@ -367,9 +393,7 @@ impl Store {
 
     fn send(&self, command: Command) {
         self.shared.queued.fetch_add(1, Ordering::AcqRel);
-        if self.commands.send(command).is_err() {
-            self.shared.queued.fetch_sub(1, Ordering::AcqRel); // the writer is gone; its ack says so
-        }
+        self.feed.push(command);
     }
 }
 

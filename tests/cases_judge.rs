@@ -158,7 +158,7 @@ fn every_case_has_its_values() {
             let near = |x: Option<f64>| x.is_some_and(|x| (x - number).abs() < 1e-9);
             let count = |x: Option<u64>| x == value.as_u64();
             let holds = match name.as_str() {
-                "text" => value == Value::String(verdict.text.clone()),
+                "text" => value == *verdict.text,
                 "prompt_tokens" => count(verdict.usage.input),
                 "completion_tokens" => count(verdict.usage.output),
                 "cache_read_tokens" => count(verdict.usage.cached_input),

@@ -117,7 +117,7 @@ pub(super) async fn observe(
         check: None,
         first_position: None,
         prompt_text: None,
-        answer_text: report.text,
+        answer_text: report.text.map(Into::into),
         partial: false,
         generation: card.admission.generation,
     })));

@@ -231,7 +231,7 @@ impl Record {
                 if !answered.is_answer() {
                     bail!("prompt `{}`: {}", prompt.id, why(&answered));
                 }
-                let text = answered.verdict.text;
+                let text = answered.verdict.text.to_string();
                 if !text.trim().is_empty() && !references.contains(&text) {
                     references.push(text);
                 }

@@ -36,7 +36,7 @@ pub struct EmbedStats {
 }
 
 struct Job {
-    text: String,
+    text: Arc<str>,
     reply: oneshot::Sender<Embedding>,
     /// What was taken from the budget; `None` for golden answers.
     taken_us: Option<f64>,
@@ -129,7 +129,7 @@ impl EmbedHandle {
     /// Asks for a live text's vector. `None` if the queue is full or the CPU budget is spent; either is
     /// counted.
     #[must_use]
-    pub fn try_embed(&self, text: impl Into<String>) -> Option<Pending> {
+    pub fn try_embed(&self, text: impl Into<Arc<str>>) -> Option<Pending> {
         let now_us = self.shared.since.elapsed_us();
         let counters = &self.shared.counters;
         let mut queues = self.shared.lock();
@@ -151,7 +151,7 @@ impl EmbedHandle {
     /// Asks for the vector of a golden answer or reference: before live texts and whatever the CPU budget.
     /// `None` if too many wait already, which is counted.
     #[must_use]
-    pub fn try_embed_golden(&self, text: impl Into<String>) -> Option<Pending> {
+    pub fn try_embed_golden(&self, text: impl Into<Arc<str>>) -> Option<Pending> {
         let mut queues = self.shared.lock();
         if queues.golden.len() >= GOLDEN_QUEUE {
             self.shared.counters.skipped_full.fetch_add(1, Ordering::Relaxed);

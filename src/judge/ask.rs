@@ -42,7 +42,7 @@ pub struct Ask {
     /// Prompt tokens, estimated as bytes ÷ 4.
     pub input_tokens_estimate: u64,
     /// The last user message or prompt, capped, for the embedder.
-    pub prompt_text: String,
+    pub prompt_text: Arc<str>,
     /// The conversation's latest text, capped, and the tools: what the answer may echo without being odd.
     pub prompt: Arc<Prompt>,
     /// Characters of each prompt that its answers repeat at their start (`echo`); empty if they do not.
@@ -85,7 +85,7 @@ impl Ask {
         let flag = |name: &str| root.field(name).and_then(|v| v.boolean()) == Some(true);
 
         let texts = texts(root);
-        let prompt_text = cap(&texts.prompt, MAX_PROMPT).to_owned();
+        let prompt_text = cap(&texts.prompt, MAX_PROMPT).into();
         let top = count(&["top_logprobs", "n_probs"]).or_else(|| count(&["logprobs"]));
         let tools = Tools::read(root);
         let logprobs = match wire {
@@ -150,7 +150,7 @@ impl Ask {
             include_usage: None,
             max_tokens: None,
             input_tokens_estimate: (body.len() as u64 / BYTES_PER_TOKEN).max(1),
-            prompt_text: String::new(),
+            prompt_text: "".into(),
             prompt: Arc::default(),
             echo_chars: Vec::new(),
             format: None,
@@ -364,7 +364,7 @@ mod tests {
             {"role":"user","content":"one"},{"role":"assistant","content":"1"},
             {"role":"user","content":[{"type":"text","text":"two"},{"type":"image_url"}]},{"role":"tool","content":"t"}]}"#,
         );
-        assert_eq!((ask.prompt_text.as_str(), ask.model.as_deref()), ("two", Some("m")));
+        assert_eq!((&*ask.prompt_text, ask.model.as_deref()), ("two", Some("m")));
         assert_eq!(ask.prompt.text(), "t\ntwo\n1\none\nbe brief");
         assert_eq!((ask.choices, ask.max_tokens, ask.top_logprobs), (2, Some(9), Some(5)));
         assert!(ask.stream && ask.logprobs && ask.readable && ask.include_usage == Some(true));

@@ -71,7 +71,7 @@ mod tests {
 
     fn result(check_json: &str, text: &str) -> CheckResult {
         let check_of = serde_json::from_str::<Check>(check_json).expect("a check");
-        let verdict = Verdict { text: text.to_owned(), ..Verdict::default() };
+        let verdict = Verdict { text: text.into(), ..Verdict::default() };
         check(&check_of, &prompt(), &verdict)
     }
 

@@ -351,8 +351,7 @@ impl Seen<'_> {
         }
         if let Some(first) = self.answer.choices.into_iter().min_by_key(|c| c.index) {
             verdict.finish_reason = first.finish.map(|f| f.0);
-            verdict.text = first.text;
-            verdict.text.truncate(verdict.text.floor_char_boundary(MAX_TEXT));
+            verdict.text = first.text[..first.text.floor_char_boundary(MAX_TEXT)].into();
             verdict.tool_calls =
                 first.tools.into_iter().take(MAX_CALLS).map(|t| (t.name, t.arguments)).collect();
         }

@@ -146,7 +146,7 @@ fn a_short_body_is_truncated_and_no_more() {
     for end in [End::Broken, End::Complete] {
         let verdict = judge("{}", short.clone(), body, end);
         flags(&verdict, "body_truncated");
-        assert_eq!((verdict.class, verdict.text.as_str()), (Some(FaultClass::Upstream), "Hel"));
+        assert_eq!((verdict.class, &*verdict.text), (Some(FaultClass::Upstream), "Hel"));
     }
 }
 
@@ -178,7 +178,7 @@ fn a_character_cut_between_reads_is_sound() {
     });
     let verdict = judge.finish(1, End::Complete);
     flags(&verdict, "");
-    assert_eq!(verdict.text, "naïve 😀");
+    assert_eq!(&*verdict.text, "naïve 😀");
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_long_line_makes_the_analysis_partial_and_nothing_else() {
     let verdict =
         stream("{}", &[&delta(r#"{"content":"Hello."}"#), &long, &ended("stop"), "[DONE]"], End::Complete);
     flags(&verdict, "");
-    assert!(verdict.partial && verdict.text == "Hello.");
+    assert!(verdict.partial && &*verdict.text == "Hello.");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn an_unreadable_event_is_told_and_skipped() {
     let verdict =
         stream("{}", &[&delta(r#"{"content":"Hello."}"#), "{oops", &ended("stop"), "[DONE]"], End::Complete);
     flags(&verdict, "unparseable_event");
-    assert_eq!((verdict.class, verdict.text.as_str()), (None, "Hello."));
+    assert_eq!((verdict.class, &*verdict.text), (None, "Hello."));
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn bodies_of_any_declared_encoding_are_read_or_called_partial() {
     {
         let verdict = of(encoding, &body);
         flags(&verdict, "");
-        assert!(verdict.text == "Hello." && !verdict.partial);
+        assert!(&*verdict.text == "Hello." && !verdict.partial);
     }
     let unread = of("br", b"\x8b\x02\x80");
     assert!(unread.partial && unread.class.is_none() && unread.flags.is_empty());
@@ -672,5 +672,5 @@ fn echoed_prompts_are_not_the_answer() {
     let _ = judge.push(1, body.as_bytes());
     let verdict = judge.finish(2, End::Complete);
     flags(&verdict, "truncated");
-    assert_eq!((verdict.text.as_str(), verdict.logprob_positions), (" c", 2));
+    assert_eq!((&*verdict.text, verdict.logprob_positions), (" c", 2));
 }

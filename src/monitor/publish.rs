@@ -87,7 +87,10 @@ impl Monitor {
         }
         let m = &self.out.metrics;
         m.gate_stale().set_bool(false); // whoever writes this is alive
-        m.store_write_failures().raise_to(self.out.store.health().write_failures);
+        let store = self.out.store.health();
+        m.store_write_failures().raise_to(store.write_failures);
+        m.samples_dropped("store").raise_to(store.dropped);
+        m.samples_dropped("store_rate").raise_to(store.spared);
         if let Some(embedder) = self.live.embedder() {
             let stats = embedder.stats();
             m.embed_queue_depth().set(stats.queue_depth as f64);

@@ -5,6 +5,7 @@
 //! it is told as an event once the store has it for good.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::live::{Embedded, Live};
 use super::orders::{Order, Report};
 use super::target::{Effect, EventOf, Setup, TargetCore};
 use super::teller::Teller;
-use super::{Fact, Inbox, Observed};
+use super::{Batch, Fact, Inbox, Observed};
 use crate::baseline::Baseline;
 use crate::breaker;
 use crate::cache::Cache;
@@ -32,6 +33,10 @@ use crate::verdict::{BreakerState, Mode};
 
 /// Time passes for the cores at this pace.
 const TICK: Duration = Duration::from_millis(200);
+/// Reports gather for so long between two readings.
+const PAUSE: Duration = Duration::from_millis(1);
+/// After so many reports others have a turn: less than half a millisecond of work.
+const BREATH: u32 = 64;
 /// The board and the metrics are renewed every so many ticks, and at every transition.
 const SHOW_EVERY: u32 = 5;
 /// A route's fallback ratio looks back so far, milliseconds.
@@ -121,7 +126,6 @@ pub struct Monitor {
     pub(super) live: Live,
     pub(super) out: Outlets,
     ticks: u32,
-    dropped_seen: u64,
     pub(super) embedded_seen: u64,
     teller: Teller,
 }
@@ -165,7 +169,6 @@ impl Monitor {
             live,
             out,
             ticks: 0,
-            dropped_seen: 0,
             embedded_seen: 0,
             teller: Teller::default(),
         };
@@ -186,20 +189,25 @@ impl Monitor {
     ) {
         let telling = self.teller.start(self.out.board.clone());
         let (embedded_out, mut embedded) = mpsc::channel::<Embedded>(256);
+        let mut batch = Batch::default();
+        let mut mail = pin!(inbox.arrival(Duration::ZERO));
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 () = told(&mut stop) => break,
-                Some(fact) = inbox.facts.recv() => self.fact(fact),
                 _ = tick.tick() => self.tick(&inbox),
                 Some(command) = inbox.commands.recv() => self.command(command),
                 Some(report) = reports.recv() => self.report(report),
                 Some(answer) = embedded.recv() => self.embedded(answer),
-                Some(observed) = inbox.observed.recv() => self.observed(observed, &embedded_out),
+                () = &mut mail => {
+                    self.read(&inbox, &mut batch, &embedded_out).await;
+                    mail.set(inbox.arrival(PAUSE));
+                }
             }
         }
+        self.read(&inbox, &mut batch, &embedded_out).await;
         for name in self.names() {
             self.save(&name);
         }
@@ -210,6 +218,20 @@ impl Monitor {
 
     pub(super) fn names(&self) -> Vec<Arc<str>> {
         self.targets.keys().cloned().collect()
+    }
+
+    /// Facts before everything else, and a turn for others in between.
+    async fn read(&mut self, inbox: &Inbox, batch: &mut Batch, embedded: &mpsc::Sender<Embedded>) {
+        inbox.take(batch);
+        let mut since = 0;
+        for fact in batch.facts.drain(..) {
+            self.fact(fact);
+            breathe(&mut since).await;
+        }
+        for observed in batch.observed.drain(..) {
+            self.observed(observed, embedded);
+            breathe(&mut since).await;
+        }
     }
 
     fn fact(&mut self, fact: Fact) {
@@ -290,9 +312,7 @@ impl Monitor {
         }
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(SHOW_EVERY) {
-            let dropped = inbox.dropped.load(std::sync::atomic::Ordering::Relaxed);
-            self.out.metrics.samples_dropped("monitor").add(dropped.saturating_sub(self.dropped_seen));
-            self.dropped_seen = dropped;
+            self.out.metrics.samples_dropped("monitor").raise_to(inbox.dropped());
             self.show(now);
         }
     }
@@ -424,6 +444,13 @@ impl Monitor {
 }
 
 /// Ready when `stop` has turned true, or nobody is left who could turn it.
+async fn breathe(since: &mut u32) {
+    *since += 1;
+    if (*since).is_multiple_of(BREATH) {
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -339,6 +339,7 @@ impl Ledger {
             retry_after_ms: running.retry_after_ms.or(verdict.retry_after_ms),
             usage: verdict.usage,
         });
+        let mut verdict = verdict;
         self.proxy.monitor.observe(Observed::Sample(Box::new(Sample {
             at: now,
             request_id: Arc::clone(&self.id),
@@ -355,9 +356,9 @@ impl Ledger {
             request_hash,
             prompt_id: None,
             check: None,
-            first_position: verdict.first_position.clone(),
-            prompt_text: self.ask.as_ref().map(|a| a.prompt_text.clone()).filter(|t| !t.is_empty()),
-            answer_text: Some(verdict.text.clone()).filter(|t| !t.is_empty()),
+            first_position: verdict.first_position.take(),
+            prompt_text: self.ask.as_ref().map(|a| Arc::clone(&a.prompt_text)).filter(|t| !t.is_empty()),
+            answer_text: Some(Arc::clone(&verdict.text)).filter(|t| !t.is_empty()),
             partial: verdict.partial,
             generation: running.generation,
         })));

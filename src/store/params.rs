@@ -15,6 +15,10 @@ const DEFAULT_RETENTION: Ms = Ms(30 * 24 * 3_600 * 1_000);
 /// About 300,000 samples with their exchanges; fits the smallest volumes that clusters hand out.
 const DEFAULT_MAX_MB: u64 = 512;
 
+/// Some fifty a target and second say all that a statistic can learn; at hundreds a second the file would
+/// hold minutes and not weeks.
+const DEFAULT_MAX_SAMPLES_PER_SECOND: u32 = 100;
+
 /// `[store]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawParams", into = "RawParams")]
@@ -23,6 +27,7 @@ pub struct Params {
     pub(super) retention: Ms,
     pub(super) max_mb: u64,
     pub(super) keep_text: bool,
+    pub(super) max_samples_per_second: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -33,11 +38,18 @@ struct RawParams {
     retention: Ms,
     max_mb: u64,
     keep_text: bool,
+    max_samples_per_second: u32,
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Self { path: None, retention: DEFAULT_RETENTION, max_mb: DEFAULT_MAX_MB, keep_text: false }
+        Self {
+            path: None,
+            retention: DEFAULT_RETENTION,
+            max_mb: DEFAULT_MAX_MB,
+            keep_text: false,
+            max_samples_per_second: DEFAULT_MAX_SAMPLES_PER_SECOND,
+        }
     }
 }
 
@@ -49,7 +61,13 @@ impl Default for RawParams {
 
 impl From<Params> for RawParams {
     fn from(p: Params) -> Self {
-        Self { path: p.path, retention: p.retention, max_mb: p.max_mb, keep_text: p.keep_text }
+        Self {
+            path: p.path,
+            retention: p.retention,
+            max_mb: p.max_mb,
+            keep_text: p.keep_text,
+            max_samples_per_second: p.max_samples_per_second,
+        }
     }
 }
 
@@ -62,6 +80,9 @@ pub enum ParamsError {
     /// The empty tables alone take a part of it.
     #[error("max_mb: {0} is too small; at least 8")]
     Size(u64),
+    /// Nothing would ever be stored.
+    #[error("max_samples_per_second: at least 1")]
+    Rate,
 }
 
 impl TryFrom<RawParams> for Params {
@@ -74,7 +95,16 @@ impl TryFrom<RawParams> for Params {
         if raw.max_mb < 8 {
             return Err(ParamsError::Size(raw.max_mb));
         }
-        Ok(Self { path: raw.path, retention: raw.retention, max_mb: raw.max_mb, keep_text: raw.keep_text })
+        if raw.max_samples_per_second == 0 {
+            return Err(ParamsError::Rate);
+        }
+        Ok(Self {
+            path: raw.path,
+            retention: raw.retention,
+            max_mb: raw.max_mb,
+            keep_text: raw.keep_text,
+            max_samples_per_second: raw.max_samples_per_second,
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc;
 
 use rusqlite::Connection;
 use serde_json::json;
@@ -59,8 +58,8 @@ fn sample(at: Timestamp, source: Source, entropy: f64) -> Sample {
         prompt_id: Some("p1".into()),
         check: Some(CheckResult::Fail),
         first_position: None,
-        prompt_text: Some("secret question".to_owned()),
-        answer_text: Some("secret answer".to_owned()),
+        prompt_text: Some("secret question".into()),
+        answer_text: Some("secret answer".into()),
         partial: false,
         generation: 0,
     }
@@ -373,10 +372,10 @@ fn a_full_disk_turns_the_store_into_memory_until_there_is_room() {
     let file = schema::open(&path).expect("opens");
     let pages = schema::pragma(&file.connection, "page_count").expect("reads");
     file.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).expect("sets");
-    let (commands, queue) = mpsc::channel();
+    let (feed, intake) = queue::queue();
     let writer = Writer::new(Arc::clone(&shared), params, clock(), Some(file), QUICK);
-    std::thread::spawn(move || writer.run(&queue));
-    let store = Store { shared, commands, reader: Reader::new(&path) };
+    std::thread::spawn(move || writer.run(&intake));
+    let store = Store { shared, feed: Arc::new(feed), reader: Reader::new(&path) };
     let mut big = event(1, "a");
     big.message = "x".repeat(100_000);
     let ack = store.record_event(big).durable_blocking();
@@ -417,11 +416,11 @@ fn a_second_daemon_does_not_share_the_file() {
 fn a_full_queue_drops_samples_and_blocks_nobody() {
     let (_dir, path) = folder();
     let shared = Arc::clone(&open(&path).expect("opens").shared);
-    let (commands, _queue) = mpsc::channel(); // nobody reads it
-    let store = Store { shared, commands, reader: Reader::new(&path) };
+    let (feed, _intake) = queue::queue(); // nobody reads it
+    let store = Store { shared, feed: Arc::new(feed), reader: Reader::new(&path) };
     until("the first writer is idle", || store.health().queued == 0);
     for _ in 0..MAX_QUEUED_SAMPLES + 10 {
-        store.record_sample(sample(NOW, Source::Live, 1.0));
+        store.record_sample(sample(NOW, Source::Canary, 1.0));
     }
     assert_eq!(store.health().dropped, 10);
     let mut ack = store.record_event(event(1, "a"));

@@ -5,13 +5,13 @@
 //! and history in bounded memory, drops and counts the rest, and tries again every few seconds.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
 
+use super::queue::Intake;
 use super::rows::{self, AckSender, Batch};
 use super::schema::{self, Opened};
 use super::{Params, Shared, StoreError, retention};
@@ -20,11 +20,8 @@ use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::event::Event;
 use crate::sample::{Exchange, Sample};
 
-/// The oldest row of a batch waits this long at most.
-const BATCH_AGE: Duration = Duration::from_secs(1);
-
-/// A batch of this many samples and exchanges is committed at once.
-const BATCH_ROWS: usize = 1_000;
+/// Rows gather for so long: each is on disk about a second after it came.
+const BATCH_AGE: Duration = Duration::from_millis(900);
 
 /// Events kept in memory while the file cannot be written; the oldest go first.
 const MAX_UNSAVED_EVENTS: usize = 10_000;
@@ -53,6 +50,13 @@ pub(super) enum Command {
     Flush(oneshot::Sender<()>),
 }
 
+impl Command {
+    /// Whether someone waits for it to be on disk.
+    pub(super) const fn is_urgent(&self) -> bool {
+        matches!(self, Self::Event(..) | Self::Baseline(_) | Self::Flush(_))
+    }
+}
+
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) params: Params,
@@ -62,9 +66,6 @@ pub(super) struct Writer {
     /// Time between two attempts at a file that failed.
     pub(super) retry_every: Duration,
     batch: Batch,
-    /// Since the first row of the batch came.
-    batch_age: Option<Stopwatch>,
-    urgent: bool,
     flushes: Vec<oneshot::Sender<()>>,
     failed: Option<Stopwatch>,
     retention: Stopwatch,
@@ -87,8 +88,6 @@ impl Writer {
             file,
             retry_every,
             batch: Batch::default(),
-            batch_age: None,
-            urgent: false,
             flushes: Vec::new(),
             failed,
             retention: Stopwatch::start(),
@@ -97,19 +96,15 @@ impl Writer {
     }
 
     /// Works until the last handle is gone, then commits what is left.
-    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+    pub(super) fn run(mut self, intake: &Intake) {
         loop {
-            match commands.recv_timeout(self.patience()) {
-                Ok(command) => {
-                    self.take(command);
-                    for command in commands.try_iter().take(BATCH_ROWS) {
-                        self.take(command);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+            let (commands, open) = intake.take(self.patience(), BATCH_AGE);
+            let fresh = !commands.is_empty();
+            commands.into_iter().for_each(|command| self.take(command));
+            if !open {
+                break;
             }
-            if self.is_due() {
+            if fresh || self.failed.as_ref().is_some_and(|since| since.elapsed() >= self.retry_every) {
                 self.commit();
             }
             self.retain();
@@ -122,25 +117,20 @@ impl Writer {
     }
 
     fn patience(&self) -> Duration {
-        let batch = self.batch_age.as_ref().map(|age| BATCH_AGE.saturating_sub(age.elapsed()));
         let retry = self.failed.as_ref().map(|since| self.retry_every.saturating_sub(since.elapsed()));
-        let patience = if retry.is_some() { retry } else { batch };
-        patience.unwrap_or(RETENTION_SOON).max(Duration::from_millis(1))
+        retry.unwrap_or(RETENTION_SOON).max(Duration::from_millis(1))
     }
 
     fn take(&mut self, command: Command) {
         self.shared.queued.fetch_sub(1, Ordering::AcqRel);
-        self.batch_age.get_or_insert_with(Stopwatch::start);
         match command {
             Command::Event(event, ack) => {
-                self.urgent = true;
                 self.batch.events.push((event, Some(ack)));
             }
             Command::State(key, value) => {
                 self.batch.states.insert(key, (self.clock.now(), value));
             }
             Command::Baseline(baseline) => {
-                self.urgent = true;
                 self.batch.baselines.push(*baseline);
             }
             Command::Sample(mut sample) => {
@@ -156,22 +146,13 @@ impl Writer {
                 self.batch.series.add(&target, signal, at, value);
             }
             Command::Flush(done) => {
-                self.urgent = true;
                 self.flushes.push(done);
             }
         }
     }
 
-    fn is_due(&self) -> bool {
-        let retry = self.failed.as_ref().is_some_and(|since| since.elapsed() >= self.retry_every);
-        let aged = self.batch_age.as_ref().is_some_and(|age| age.elapsed() >= BATCH_AGE);
-        retry || self.urgent || aged || self.batch.droppable() >= BATCH_ROWS
-    }
-
     /// Writes the batch; while the file is failing only when another attempt is due.
     fn commit(&mut self) {
-        self.urgent = false;
-        self.batch_age = None;
         let waits = self.failed.as_ref().is_some_and(|since| since.elapsed() < self.retry_every);
         let result = if waits { Err(self.shared.unavailable()) } else { self.try_commit() };
         match result {

@@ -144,19 +144,23 @@ impl Drop for Served {
     }
 }
 
-async fn collect(mut inbox: monitor::Inbox, reports: Arc<Mutex<Reports>>) {
+async fn collect(inbox: monitor::Inbox, reports: Arc<Mutex<Reports>>) {
+    let mut batch = monitor::Batch::default();
     loop {
-        tokio::select! {
-            fact = inbox.facts.recv() => match fact {
-                Some(Fact::Outcome(outcome)) => reports.lock().expect("whole").outcomes.push(outcome),
-                Some(Fact::Done(done)) => reports.lock().expect("whole").done.push(done),
-                None => return,
-            },
-            observed = inbox.observed.recv() => match observed {
-                Some(Observed::Sample(sample)) => reports.lock().expect("whole").samples.push(*sample),
-                Some(Observed::Exchange(exchange)) => reports.lock().expect("whole").exchanges.push(*exchange),
-                None => return,
-            },
+        inbox.arrival(Duration::ZERO).await;
+        inbox.take(&mut batch);
+        let mut reports = reports.lock().expect("whole");
+        for fact in batch.facts.drain(..) {
+            match fact {
+                Fact::Outcome(outcome) => reports.outcomes.push(outcome),
+                Fact::Done(done) => reports.done.push(done),
+            }
+        }
+        for observed in batch.observed.drain(..) {
+            match observed {
+                Observed::Sample(sample) => reports.samples.push(*sample),
+                Observed::Exchange(exchange) => reports.exchanges.push(*exchange),
+            }
         }
     }
 }
