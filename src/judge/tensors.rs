@@ -123,8 +123,8 @@ impl Tensors {
         let spoken = texts.filter(|(names, _)| !names).and_then(|(_, texts)| texts.into_iter().next());
         let id = self.class_id.filter(|_| top.as_ref().is_none_or(|t| t.parse::<u64>().is_ok()));
         let label = self.scored_label.or(spoken).or(id).or(top);
-        verdict.text = label.unwrap_or_default();
-        verdict.text.truncate(verdict.text.floor_char_boundary(MAX_LABEL));
+        let label = label.unwrap_or_default();
+        verdict.text = label[..label.floor_char_boundary(MAX_LABEL)].into();
     }
 }
 

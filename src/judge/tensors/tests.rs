@@ -59,7 +59,7 @@ fn a_classifier_shows_its_entropy_confidence_and_margin_on_both_wires() {
         assert!(near(s.class_entropy, h) && near(s.class_entropy_ratio, h / 2_f64.ln()), "{s:?}");
         assert!(near(s.confidence, 0.9) && near(s.margin, 0.8), "{s:?}");
         assert_eq!((s.dim, s.items, s.coverage), (Some(2), Some(1), Some(1.0)));
-        assert_eq!(verdict.text, "1");
+        assert_eq!(&*verdict.text, "1");
         let first = verdict.first_position.as_ref().expect("a distribution");
         assert_eq!((first.sampled.as_slice(), first.alternatives.len()), (&b"1"[..], 2));
         assert_eq!((verdict.usage.input, verdict.usage.output), (None, None), "no tokens are made up");
@@ -69,7 +69,7 @@ fn a_classifier_shows_its_entropy_confidence_and_margin_on_both_wires() {
 
 #[test]
 fn a_class_has_the_best_name_that_the_answer_gives() {
-    let named = |outputs: &str| json(Wire::KserveInfer, &format!(r#"{{"outputs":[{outputs}]}}"#)).text;
+    let named = |outputs: &str| json(Wire::KserveInfer, &format!(r#"{{"outputs":[{outputs}]}}"#)).text.to_string();
     let p = r#"{"name":"p","datatype":"FP32","shape":[1,2],"data":[0.2,0.8]}"#;
     assert_eq!(named(p), "1");
     assert_eq!(
