@@ -171,7 +171,7 @@ fn every_case_has_its_values() {
                     near.is_some_and(|(a, b)| (a - b).abs() < 1e-6)
                         && verdict.signals.dim.map(u64::from) == value.as_array().map(|v| v.len() as u64)
                 }
-                "top_label" => value == verdict.text.as_str(),
+                "top_label" => value == *verdict.text,
                 "top_value" => near(verdict.signals.confidence),
                 "text_choice_0_after_think" => {
                     verdict.text.rsplit("</think>").next().map(str::trim) == value.as_str()
