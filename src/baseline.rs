@@ -64,6 +64,49 @@ pub struct PromptBaseline {
     /// Canaries: mean logprob of each common first-position token, nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub first_logprobs: BTreeMap<String, f64>,
+    /// Canaries: the same without white space around tokens.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub first_bare: BTreeMap<String, f64>,
+    /// Canaries: mean lumped entropy of the first position, nats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_entropy: Option<f64>,
+}
+
+/// What the self-test of a calibration found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tested {
+    /// Limit of the statistic.
+    pub limit: f64,
+    /// Promised mean number of observations between false alarms.
+    pub promise: f64,
+    /// 10th percentile, over resampled calibrations, of the true such number.
+    pub arl0_p10: f64,
+    /// The same over all calibrations together.
+    pub arl0: f64,
+    /// Healthy observations.
+    pub n: usize,
+    /// Share of them that another one equals, 0..=1.
+    pub atoms: f64,
+    /// Largest lag-1 autocorrelation of a score.
+    pub lag1: f64,
+    /// Resampled calibrations.
+    pub resamples: u32,
+    /// Whether the promise is kept; if not, the arm stays in shadow.
+    pub kept: bool,
+    /// Expected observations until a finding, fault by fault, as injected on paper.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub delays: BTreeMap<String, f64>,
+}
+
+/// What calibration found out about canaries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CanaryBaseline {
+    /// Alternatives a position; 0 without logprobs.
+    pub k: usize,
+    /// Tokens of one canary, in and out, on average.
+    pub tokens: (f64, f64),
+    /// Whether the arm that watches them keeps its promise, and at which limit.
+    pub tested: Tested,
 }
 
 /// A target's frozen healthy self.
@@ -83,10 +126,13 @@ pub struct Baseline {
     pub compression_max: f64,
     /// Hard-faulty healthy answers and all healthy answers, for the fault rate p₀.
     pub hard_faults: (u32, u32),
-    /// Canary scores of the healthy target, in the order they were observed (Lumped entropy and
-    /// first-position distance), for the sequential arms.
+    /// Canary scores of the healthy target, in the order they were observed (first-position distance
+    /// and change of its lumped entropy, nats), for the sequential arms.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, Vec<f64>>,
+    /// What the arms that watch canaries rest on; `None` where no canary was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryBaseline>,
     /// The calibration's verdict in words.
     pub verdict: Vec<String>,
 }

@@ -6,21 +6,23 @@
 //!
 //! | arm | file | may |
 //! |---|---|---|
+//! | A1 canary scores, A3 first tokens | [`canary`], [`conformal`], [`novelty`] | raise suspicion |
 //! | B1 golden burst | [`burst`] | open |
 //! | C2 hard faults of live answers | [`hard_faults`] | open |
 //! | plain rules over time | [`rule`] | what the rule says |
 //!
-//! The arms that compare a stream with its calibration (A1 canary scores, A3 first-token novelty, C1
-//! blocks of live answers) have their names in [`Arm`] and their data in the baseline; each will be
-//! one more file here, and may raise suspicion only.
+//! Those that compare a stream with its healthy self rest on a calibration that has tested itself
+//! ([`selftest`]), and may raise suspicion only.
 
 mod bound;
 pub mod burst;
 pub mod calibration;
+pub mod canary;
 pub mod conformal;
 pub mod drift;
 mod finding;
 pub mod hard_faults;
+pub mod novelty;
 mod params;
 pub mod rule;
 pub mod selftest;
@@ -28,6 +30,7 @@ pub mod signal;
 
 pub use bound::upper95;
 pub use burst::Burst;
+pub use canary::Canaries;
 pub use finding::{Arm, ArmStatus, Finding, Level};
 pub use hard_faults::HardFaults;
 pub use params::Params;

@@ -250,8 +250,12 @@ impl Calibrate {
         let place = self.which.place()?;
         // A broken file in the way is named before an hour of calls, not after.
         place.baselines.load(place.target().name())?;
-        let effort =
-            Effort { burst_runs: self.runs, burst_prompts: self.bursts as usize, canaries: self.canaries };
+        let effort = Effort {
+            burst_runs: self.runs,
+            burst_prompts: self.bursts as usize,
+            canaries: self.canaries,
+            ..place.config.quality_of(place.index).effort()
+        };
         let (asker, embedder) = (place.asker().await?, place.embedder().await?);
         let mut random = [0_u8; 8];
         let _ = getrandom::fill(&mut random); // any order will do
@@ -273,7 +277,7 @@ impl Calibrate {
             }
         }
         bar.finish_and_clear();
-        match session.finish(&asker, &place.set, Some(&embedder), &Clock::system()) {
+        match session.finish(&asker, &place.set, Some(&embedder), &Clock::system()).await {
             Ok(baseline) => {
                 let file = place.baselines.save(&baseline)?;
                 print(&baseline);

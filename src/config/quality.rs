@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::detect::selftest::RESAMPLES;
 use crate::detect::{self, calibration::Effort};
 use crate::schedule::{BurstParams, CanaryParams};
 use crate::units::Ms;
@@ -45,11 +46,18 @@ struct RawCalibration {
     burst_runs: u32,
     burst_prompts: usize,
     pace: Ms,
+    resamples: u32,
 }
 
 impl Default for RawCalibration {
     fn default() -> Self {
-        Self { canaries: CANARIES, burst_runs: BURST_RUNS, burst_prompts: BURST_PROMPTS, pace: PACE }
+        Self {
+            canaries: CANARIES,
+            burst_runs: BURST_RUNS,
+            burst_prompts: BURST_PROMPTS,
+            pace: PACE,
+            resamples: RESAMPLES,
+        }
     }
 }
 
@@ -65,6 +73,9 @@ pub enum CalibrationError {
     /// A day of calls.
     #[error("canaries: must be at most 10000")]
     Canaries,
+    /// Too few say nothing, too many take minutes.
+    #[error("resamples: must be from 20 to 10000")]
+    Resamples,
     /// Calibration would never end.
     #[error("pace: must be at most 1m")]
     Pace,
@@ -82,6 +93,9 @@ impl TryFrom<RawCalibration> for Calibration {
         }
         if raw.canaries > 10_000 {
             return Err(CalibrationError::Canaries);
+        }
+        if !(20..=10_000).contains(&raw.resamples) {
+            return Err(CalibrationError::Resamples);
         }
         if raw.pace > Ms::from_secs(60) {
             return Err(CalibrationError::Pace);
@@ -118,7 +132,12 @@ impl Quality {
     #[must_use]
     pub fn effort(&self) -> Effort {
         let raw = &self.calibration.raw;
-        Effort { burst_runs: raw.burst_runs, burst_prompts: raw.burst_prompts, canaries: raw.canaries }
+        Effort {
+            burst_runs: raw.burst_runs,
+            burst_prompts: raw.burst_prompts,
+            canaries: raw.canaries,
+            resamples: raw.resamples,
+        }
     }
 
     /// Pause between two calls of a calibration in the background.

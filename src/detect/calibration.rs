@@ -6,29 +6,35 @@
 //! that way and none with the split. Burst prompts are asked several times; the first answer is the
 //! reference of the others.
 //!
+//! The arm that watches canaries then tests itself ([`super::selftest`]) and tells what it would cost to
+//! find changes injected on paper.
+//!
 //! A check that the healthy target fails is recorded and left out, since a small model fails many. Refused
 //! is a target whose answers are unusable in themselves, or that leaves too few prompts to judge by.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::baseline::{Baseline, Fingerprint, PromptBaseline};
+use crate::baseline::{Baseline, CanaryBaseline, Fingerprint, PromptBaseline, Tested};
 use crate::clock::Timestamp;
 use crate::prompt::{Check, Prompt, PromptKind};
-use crate::sample::{CheckResult, Sample, TopK};
-use crate::stats::{distance, tracking};
+use crate::sample::{CheckResult, Sample};
+use crate::stats::{distance, quantile};
 use crate::verdict::{FaultClass, Flag};
 
+use super::canary::{DISTANCE_GRID, ENTROPY_GRID, Learner, MIN_SCORES, Plan, Reference};
+use super::selftest;
+
+/// The fault on paper whose delay is published as A1's: every canary answers like another model.
+pub const ANOTHER_MODEL: &str = "another model";
 /// Fewer usable prompts than this cannot carry a judgement.
 pub const MIN_USABLE_PROMPTS: usize = 12;
-/// Canary rounds that make the references before scores are taken.
-const REFERENCE_ROUNDS: u32 = 5;
 /// A larger share of answers that are unusable in themselves is no healthy target.
 const MAX_UNUSABLE_SHARE: f64 = 0.05;
-/// Score name of the first position's distance, upper tail.
-pub const SCORE_DISTANCE: &str = "first_position_distance";
-/// Score name of the first position's lumped entropy, both tails.
-pub const SCORE_ENTROPY: &str = "first_position_entropy";
+/// Canaries asked in a day at the default pace.
+const CANARIES_A_DAY: f64 = 1_440.0;
+/// Runs of each fault on paper, and observations after which one counts as not found.
+const PAPER: (u32, u32) = (200, 1_000);
 
 /// How much to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +45,14 @@ pub struct Effort {
     pub burst_prompts: usize,
     /// Canary observations altogether.
     pub canaries: u32,
+    /// Resampled calibrations of the self-test.
+    pub resamples: u32,
 }
 
 impl Default for Effort {
     /// 3 runs tell re-run noise; 50 is a burst's bound; 400 canaries leave 300 scores after the references.
     fn default() -> Self {
-        Self { burst_runs: 3, burst_prompts: 50, canaries: 400 }
+        Self { burst_runs: 3, burst_prompts: 50, canaries: 400, resamples: selftest::RESAMPLES }
     }
 }
 
@@ -100,7 +108,7 @@ struct Asked {
     texts: Vec<String>,
     embeddings: Vec<Vec<f32>>,
     entropies: Vec<f64>,
-    first: Vec<TopK>,
+    first: u32,
 }
 
 /// A calibration in progress.
@@ -111,7 +119,10 @@ pub struct Calibration {
     order: Vec<usize>,
     next: usize,
     asked: BTreeMap<usize, Asked>,
-    scores: BTreeMap<String, Vec<f64>>,
+    canaries: Learner,
+    canary_tokens: (u64, u64, u32),
+    effort: Effort,
+    seed: u64,
     compression_max: f64,
     answers: u32,
     unusable: u32,
@@ -125,13 +136,17 @@ impl Calibration {
     #[must_use]
     pub fn new(target: Arc<str>, prompts: Arc<[Arc<Prompt>]>, effort: Effort, seed: u64) -> Self {
         let order = order(&prompts, effort, seed);
+        let references = Plan::CALIBRATION.references.min(effort.canaries / 4);
         Self {
             target,
             prompts,
             order,
             next: 0,
             asked: BTreeMap::new(),
-            scores: BTreeMap::new(),
+            canaries: Learner::new(Plan { references, ..Plan::CALIBRATION }),
+            canary_tokens: (0, 0, 0),
+            effort,
+            seed,
             compression_max: 0.0,
             answers: 0,
             unusable: 0,
@@ -196,8 +211,13 @@ impl Calibration {
         asked.entropies.extend(signals.entropy_mean.filter(|e| e.is_finite()));
         match prompt.kind {
             PromptKind::Canary => {
+                let (input, output) = (seen.sample.usage.input, seen.sample.usage.output);
+                self.canary_tokens.0 += input.unwrap_or(0);
+                self.canary_tokens.1 += output.unwrap_or(0);
+                self.canary_tokens.2 += 1;
                 if let Some(first) = &seen.sample.first_position {
-                    score(asked, first, signals.entropy_first, &mut self.scores);
+                    asked.first += 1;
+                    self.canaries.record(&prompt.id, first);
                 }
             }
             PromptKind::Burst => {
@@ -220,10 +240,15 @@ impl Calibration {
                 prompt: self.first_unusable.unwrap_or_else(|| Arc::from("")),
             });
         }
+        let tokens = self.canary_tokens;
+        let canaries = self.canaries.finish();
         let prompts: BTreeMap<Arc<str>, PromptBaseline> = self
             .asked
             .iter()
-            .map(|(i, asked)| (Arc::clone(&self.prompts[*i].id), settle(&self.prompts[*i], asked)))
+            .map(|(i, asked)| {
+                let prompt = &self.prompts[*i];
+                (Arc::clone(&prompt.id), settle(prompt, asked, &canaries))
+            })
             .collect();
         let left: Vec<String> = prompts
             .iter()
@@ -233,7 +258,7 @@ impl Calibration {
         if usable < MIN_USABLE_PROMPTS {
             return Err(Refusal::TooFewPrompts { usable, asked: prompts.len(), reasons: left.join(", ") });
         }
-        let scores = self.scores.values().map(Vec::len).max().unwrap_or(0);
+        let scores = canaries.healthy.len();
         let mut verdict = vec![format!(
             "{} answers to {} prompts; {usable} prompts usable, {scores} canary scores",
             self.answers,
@@ -245,6 +270,12 @@ impl Calibration {
         if fingerprint.top_k == 0 {
             verdict.push("no logprobs: entropy and the canary distance are unavailable".to_owned());
         }
+        let canary = (tokens.2 > 0).then(|| {
+            let mean = |sum: u64| sum as f64 / f64::from(tokens.2);
+            let tested = try_out(&canaries, self.effort.resamples, self.seed);
+            CanaryBaseline { k: canaries.k, tokens: (mean(tokens.0), mean(tokens.1)), tested }
+        });
+        verdict.extend(canary.iter().flat_map(in_words));
         Ok(Baseline {
             version: 1,
             target: self.target,
@@ -253,7 +284,8 @@ impl Calibration {
             prompts,
             compression_max: self.compression_max,
             hard_faults: (self.hard_faults, self.answers),
-            scores: self.scores,
+            scores: canaries.healthy.to_columns(),
+            canary,
             verdict,
         })
     }
@@ -287,22 +319,76 @@ fn order(prompts: &[Arc<Prompt>], effort: Effort, seed: u64) -> Vec<usize> {
     order
 }
 
-/// The first rounds of a canary make its reference, later ones scores.
-fn score(asked: &mut Asked, first: &TopK, entropy: Option<f64>, scores: &mut BTreeMap<String, Vec<f64>>) {
-    if asked.first.len() < REFERENCE_ROUNDS as usize {
-        asked.first.push(first.clone());
-        return;
+/// The limit that keeps the promise, and what changes would cost to find, on paper.
+fn try_out(canaries: &Reference, resamples: u32, seed: u64) -> Tested {
+    let healthy = &canaries.healthy;
+    let mut tested = selftest::test(healthy, selftest::PROMISE, resamples, seed);
+    if healthy.len() < MIN_SCORES {
+        tested.kept = false;
     }
-    let probes: Vec<tracking::Position<'_>> = asked.first.iter().map(|t| t.alternatives.as_slice()).collect();
-    if let Some(d) = tracking::distance(&tracking::reference(&probes), &first.alternatives) {
-        scores.entry(SCORE_DISTANCE.to_owned()).or_default().push(d);
+    if !tested.kept {
+        return tested;
     }
-    if let Some(h) = entropy.filter(|h| h.is_finite()) {
-        scores.entry(SCORE_ENTROPY.to_owned()).or_default().push(h);
+    let spread = |column: usize, grid: f64| {
+        let known = healthy.columns().get(column).and_then(|c| quantile::variance(c));
+        known.map_or(grid, |v| v.sqrt().max(grid))
+    };
+    let (distance, entropy) = (spread(0, DISTANCE_GRID), spread(1, ENTROPY_GRID));
+    let other = canaries.other_models();
+    let mut paper = |name: &str, fault: selftest::Fault<'_>| {
+        let delay = selftest::delay(healthy, tested.limit, fault, PAPER.0, PAPER.1, seed);
+        tested.delays.extend(delay.map(|d| (name.to_owned(), d)));
+    };
+    for (name, sigmas) in [("entropy +1σ", 1.0), ("entropy +2σ", 2.0), ("entropy +3σ", 3.0)] {
+        paper(name, &|row, _| row[1] += sigmas * entropy);
     }
+    paper("one bad replica of six", &|row, rng| {
+        if rng.f64() < 0.16 {
+            row[0] += 3.0 * distance;
+            row[1] += 3.0 * entropy;
+        }
+    });
+    if !other.is_empty() {
+        paper(ANOTHER_MODEL, &|row, rng| row[0] = other[rng.usize(..other.len())]);
+    }
+    tested
 }
 
-fn settle(prompt: &Prompt, asked: &Asked) -> PromptBaseline {
+fn in_words(canary: &CanaryBaseline) -> Vec<String> {
+    let t = &canary.tested;
+    let (input, output) = (canary.tokens.0 * CANARIES_A_DAY, canary.tokens.1 * CANARIES_A_DAY);
+    let mut lines = vec![format!("a canary a minute takes {input:.0} tokens in and {output:.0} out a day")];
+    if canary.k == 0 {
+        return lines;
+    }
+    if t.n < MIN_SCORES {
+        lines.push(format!("{} canary scores are too few, {MIN_SCORES} are needed: arm a1 stays off", t.n));
+        return lines;
+    }
+    lines.push(format!(
+        "canary scores: {}, {:.0} % of them equal to another, lag-1 autocorrelation {:.2}",
+        t.n,
+        t.atoms * 100.0,
+        t.lag1
+    ));
+    let word = if t.kept { "kept" } else { "not kept, arm a1 stays in shadow" };
+    lines.push(format!(
+        "arm a1: limit {:.3e}; one false alarm in {:.0} canaries promised, {word}: nine of ten of {} resampled \
+         calibrations have at most one in {:.0}",
+        t.limit, t.promise, t.resamples, t.arl0_p10
+    ));
+    if !t.delays.is_empty() {
+        let cap = f64::from(PAPER.1);
+        let one = |(name, d): (&String, &f64)| {
+            if *d >= cap * 0.95 { format!("{name} not found") } else { format!("{name} {d:.1}") }
+        };
+        let all: Vec<String> = t.delays.iter().map(one).collect();
+        lines.push(format!("expected delay in canaries: {}", all.join(", ")));
+    }
+    lines
+}
+
+fn settle(prompt: &Prompt, asked: &Asked, canaries: &Reference) -> PromptBaseline {
     let mut similarities: Vec<f64> = asked
         .embeddings
         .split_first()
@@ -311,11 +397,7 @@ fn settle(prompt: &Prompt, asked: &Asked) -> PromptBaseline {
         })
         .unwrap_or_default();
     similarities.sort_by(f64::total_cmp);
-    let probes: Vec<tracking::Position<'_>> = asked.first.iter().map(|t| t.alternatives.as_slice()).collect();
-    let mut first_tokens = BTreeMap::new();
-    for first in &asked.first {
-        *first_tokens.entry(tracking::key(&first.sampled)).or_insert(0) += 1;
-    }
+    let first = canaries.prompts.get(&prompt.id).cloned().unwrap_or_default();
     PromptBaseline {
         runs: asked.runs,
         passes: asked.passes,
@@ -323,8 +405,10 @@ fn settle(prompt: &Prompt, asked: &Asked) -> PromptBaseline {
         references: asked.texts.first().filter(|_| !asked.texts.is_empty()).cloned().into_iter().collect(),
         similarities,
         entropies: asked.entropies.clone(),
-        first_tokens,
-        first_logprobs: tracking::reference(&probes),
+        first_tokens: canaries.counts.get(&prompt.id).cloned().unwrap_or_default(),
+        first_logprobs: first.logprobs,
+        first_bare: first.bare,
+        first_entropy: first.entropy,
     }
 }
 
@@ -337,7 +421,7 @@ fn left_out(prompt: &Prompt, asked: &Asked, similarities: &[f64]) -> Option<Stri
     }
     match (prompt.kind, &prompt.check) {
         (PromptKind::Canary, _) => {
-            (asked.first.is_empty() && asked.judged == 0).then(|| "no first token seen".to_owned())
+            (asked.first == 0 && asked.judged == 0).then(|| "no first token seen".to_owned())
         }
         (PromptKind::Burst, Some(Check::Similarity(least))) => match similarities.first() {
             None => Some("no embedding".to_owned()),

@@ -8,8 +8,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::clock::Timestamp;
 use crate::stats::betting::{Bets, ShiryaevRoberts};
 use crate::stats::ranks::Ranks;
@@ -267,32 +265,6 @@ impl Conformal {
             self.streams.iter().map(|s| (s.bets.n(), s.bets.bytes())).collect();
         size_of::<Self>() + self.streams.len() * size_of::<Stream>() + ranks + tables.values().sum::<usize>()
     }
-}
-
-/// What the self-test of a calibration found.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tested {
-    /// Limit of the statistic.
-    pub limit: f64,
-    /// Promised mean number of observations between false alarms.
-    pub promise: f64,
-    /// 10th percentile, over resampled calibrations, of the true such number.
-    pub arl0_p10: f64,
-    /// The same over all calibrations together.
-    pub arl0: f64,
-    /// Healthy observations.
-    pub n: usize,
-    /// Share of them that another one equals.
-    pub atoms: f64,
-    /// Largest lag-1 autocorrelation of a score.
-    pub lag1: f64,
-    /// Resampled calibrations.
-    pub resamples: u32,
-    /// Whether the promise is kept; if not, the arm stays in shadow.
-    pub kept: bool,
-    /// Expected observations until a finding, fault by fault, as injected on paper.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub delays: BTreeMap<String, f64>,
 }
 
 #[cfg(test)]

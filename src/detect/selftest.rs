@@ -17,13 +17,14 @@
 
 use std::collections::HashMap;
 
+use crate::baseline::Tested;
 use crate::clock::Timestamp;
 use crate::stats::betting::{Bets, SHIFTS};
 use crate::stats::quantile;
 use crate::stats::ranks::Ranks;
 use crate::stats::resample::{Resampler, lag1};
 
-use super::conformal::{Conformal, Healthy, Score, Tested};
+use super::conformal::{Conformal, Healthy, Score};
 
 /// Promised mean number of observations between false alarms of an arm.
 pub const PROMISE: f64 = 1e4;

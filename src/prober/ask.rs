@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use tokio::time::timeout;
 
 use crate::clock::{Clock, Stopwatch};
+use crate::detect::canary::first_word;
 use crate::golden;
 use crate::judge::{Ask, End, Head, Judge, Limit, Verdict, check};
 use crate::prompt::{Prompt, PromptKind};
@@ -239,7 +240,7 @@ impl Asker {
             request_hash: ask.request_hash,
             prompt_id: Some(Arc::clone(&prompt.id)),
             check: prompt.check.as_ref().filter(|_| answered).map(|c| check::check(c, prompt, verdict)),
-            first_position: verdict.first_position.clone(),
+            first_position: verdict.first_position.clone().or_else(|| first_word(&verdict.text)),
             prompt_text: None,
             answer_text: None,
             partial: verdict.partial,

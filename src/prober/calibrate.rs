@@ -109,7 +109,7 @@ impl Session {
     ///
     /// # Errors
     /// The answers were not a healthy target's.
-    pub fn finish(
+    pub async fn finish(
         self,
         asker: &Asker,
         golden: &GoldenSet,
@@ -117,7 +117,15 @@ impl Session {
         clock: &Clock,
     ) -> Result<Baseline, CalibrateError> {
         let fingerprint = fingerprint(asker, golden, embedder, self.engine, self.with_logprobs > 0);
-        Ok(self.run.finish(clock.now(), fingerprint)?)
+        let (run, now) = (self.run, clock.now());
+        // The self-test computes for a second: not on a thread that serves callers.
+        match tokio::task::spawn_blocking(move || run.finish(now, fingerprint)).await {
+            Ok(result) => Ok(result?),
+            Err(error) => Err(CalibrateError::NoAnswer {
+                target: Arc::clone(asker.target()),
+                reason: format!("the calibration could not be finished: {error}"),
+            }),
+        }
     }
 }
 

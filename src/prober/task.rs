@@ -316,6 +316,7 @@ impl Prober {
             Ok(None) => {
                 let result = session
                     .finish(&self.asker, &self.golden, embedder.as_ref(), &self.common.clock)
+                    .await
                     .map(Arc::new);
                 self.settle(result).await
             }

@@ -40,6 +40,24 @@ pub fn distance(reference: &BTreeMap<String, f64>, probe: Position<'_>) -> Optio
     Some(sum / reference.len() as f64)
 }
 
+/// The alternatives with white space around tokens taken off, the probabilities of what becomes one token
+/// added up. Some serving stacks begin a token with a space and others do not; the model is the same.
+#[must_use]
+pub fn bare(probe: Position<'_>) -> Vec<(Vec<u8>, f64)> {
+    let mut merged: Vec<(Vec<u8>, f64)> = Vec::with_capacity(probe.len());
+    for (token, logprob) in probe.iter().filter(|(_, l)| l.is_finite()) {
+        let token = match token.trim_ascii() {
+            [] => token.as_slice(),
+            bare => bare,
+        };
+        match merged.iter_mut().find(|(t, _)| t == token) {
+            Some((_, sum)) => *sum = (sum.exp() + logprob.exp()).ln(),
+            None => merged.push((token.to_vec(), *logprob)),
+        }
+    }
+    merged
+}
+
 /// A token's bytes as text that can be reviewed and read back without loss of identity.
 #[must_use]
 pub fn key(token: &[u8]) -> String {
@@ -78,6 +96,15 @@ mod tests {
         assert_eq!(reference.keys().collect::<Vec<_>>(), ["a"]);
         assert_eq!(distance(&reference, &[]), None);
         assert_eq!(distance(&BTreeMap::new(), &a), None);
+    }
+
+    #[test]
+    fn a_space_before_every_token_is_no_difference_once_bare() {
+        let plain = position(&[("a", -0.5), ("b", -2.0), (" ", -3.0)]);
+        let spaced = position(&[(" a", -0.5), (" b", -2.0), (" ", -3.0)]);
+        assert_eq!(bare(&plain), bare(&spaced));
+        let both = position(&[("a", -1.0), (" a", -1.0)]);
+        assert!((bare(&both)[0].1 - (2.0_f64.ln() - 1.0)).abs() < 1e-12);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use super::*;
-use crate::sample::{Signals, Timing, Usage};
+use crate::detect::canary::{DISTANCE, ENTROPY};
+use crate::sample::{Signals, Timing, TopK, Usage};
 use crate::verdict::{FlagSet, Source, Wire};
 
 fn prompt(i: usize, kind: PromptKind, check: Option<Check>) -> Prompt {
@@ -61,7 +62,7 @@ fn run(
     prompts: &Arc<[Arc<Prompt>]>,
     answer: impl Fn(&Prompt, usize) -> (FlagSet, Option<CheckResult>),
 ) -> Result<Baseline, Refusal> {
-    let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries: 100 };
+    let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries: 100, resamples: 20 };
     let mut calibration = Calibration::new("t".into(), Arc::clone(prompts), effort, 7);
     let mut n = 0;
     while let Some(prompt) = calibration.next().cloned() {
@@ -81,10 +82,13 @@ fn a_healthy_target_is_frozen_with_split_references_and_scores() {
     let baseline = run(&prompts, |_, _| (FlagSet::EMPTY, Some(CheckResult::Pass))).expect("healthy");
     assert_eq!(baseline.usable().count(), 30);
     // 100 canary observations on 10 prompts: the first 5 of each are references, the other 50 scores.
-    assert_eq!(baseline.scores[SCORE_DISTANCE].len(), 50);
-    assert_eq!(baseline.scores[SCORE_ENTROPY].len(), 50);
-    assert!(baseline.scores[SCORE_DISTANCE].iter().all(|d| d.abs() < 1e-12));
-    assert_eq!(baseline.prompts["p25"].first_tokens["a"], 5);
+    assert_eq!(baseline.scores[DISTANCE].len(), 50);
+    assert_eq!(baseline.scores[ENTROPY].len(), 50);
+    assert!(baseline.scores[DISTANCE].iter().all(|d| d.abs() < 1e-12));
+    assert_eq!(baseline.prompts["p25"].first_tokens["a"], 10, "every run is a draw of the first token");
+    let canary = baseline.canary.as_ref().expect("canaries were asked");
+    assert!(canary.tested.kept && canary.k == 2, "{canary:?}");
+    assert!(baseline.verdict.iter().any(|line| line.contains("expected delay")), "{:?}", baseline.verdict);
     assert_eq!(baseline.prompts["p3"].similarities, [1.0]);
 }
 
@@ -123,7 +127,7 @@ fn calls_without_an_answer_leave_their_prompt_out() {
     let mut calibration = Calibration::new(
         "t".into(),
         Arc::clone(&prompts),
-        Effort { burst_runs: 2, burst_prompts: 50, canaries: 0 },
+        Effort { burst_runs: 2, burst_prompts: 50, canaries: 0, resamples: 20 },
         1,
     );
     let mut first = true;
