@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::sample::{Signals, TopK, Usage};
-use crate::verdict::{FaultClass, Flag, FlagSet};
+use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
 use crate::wire::Doc;
 
 mod answer;
@@ -21,6 +21,7 @@ mod confidence;
 mod framed;
 mod retry_after;
 pub mod schema;
+mod scores;
 mod tensors;
 mod usage;
 mod vectors;
@@ -210,6 +211,7 @@ const LONG_EVENT: usize = 32 << 10;
 
 /// Takes one unit of a stream; true if it brought content.
 fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &Ask) -> bool {
+    let is_line = matches!(unit, Unit::Line(_));
     let (name, data) = match unit {
         Unit::Event(name, data) => {
             answer.has_events = true;
@@ -240,6 +242,9 @@ fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &As
         answer.flags.insert(Flag::EncodingError);
     }
     let Some(root) = root else { return false };
+    if is_line && matches!(ask.wire, Wire::OllamaChat | Wire::OllamaGenerate) {
+        answer.has_events |= root.field("done").is_some();
+    }
     if name == b"error" && answer.fault.is_none() {
         answer.fault = Some(crate::wire::Fault::of(root.field("error").unwrap_or(root), root));
     }

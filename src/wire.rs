@@ -6,7 +6,7 @@
 //! wire's field names. Nothing is mandatory: what is missing gives no event, what is odd gives
 //! [`Event::Odd`].
 //!
-//! A new wire is one file with a `read` function and one line in [`read`].
+//! A new wire is one file with a `read` function, one line in [`read`] and one in [`substance`].
 
 use crate::verdict::{Flag, Wire};
 
@@ -19,6 +19,8 @@ pub mod kserve;
 pub mod logprobs;
 pub mod messages;
 pub mod ndjson;
+pub mod ollama;
+pub mod rerank;
 pub mod responses;
 pub mod sse;
 pub mod tensor;
@@ -55,6 +57,8 @@ pub struct ToolPiece<'a> {
     pub name: Option<&'a str>,
     /// The next piece of the arguments' JSON text.
     pub arguments: &'a str,
+    /// Whether the arguments are any text instead: a custom tool's input.
+    pub free: bool,
 }
 
 /// One embedding.
@@ -118,7 +122,14 @@ pub enum Event<'a> {
     Error(&'a Fault),
     /// An embedding.
     Vector(Vector<'a>),
-    /// Vectors in the answer, those not looked at included.
+    /// The score of one document.
+    Score {
+        /// Place of the document in the request, as given.
+        index: Option<i64>,
+        /// The score as given; NaN for none.
+        value: f64,
+    },
+    /// Vectors or scores in the answer, those not looked at included.
     Items(usize),
     /// A tensor.
     Tensor(Tensor<'a>),
@@ -153,15 +164,12 @@ pub fn read(wire: Wire, root: Value<'_>, form: Form<'_>, memory: &mut Memory, em
         Wire::Chat => chat::read(root, whole, emit),
         Wire::Completions => completions::read(root, whole, emit),
         Wire::Messages => messages::read(root, whole, emit),
+        Wire::OllamaChat | Wire::OllamaGenerate => ollama::read(root, emit),
+        Wire::Rerank => rerank::read(root, emit),
         Wire::Responses => responses::read(root, form, &mut memory.told, emit),
         Wire::Embeddings | Wire::OllamaEmbed => embeddings::read(root, emit),
         Wire::KserveInfer => kserve::read(root, kserve::Tail::default(), emit),
         Wire::TfPredict => tfserving::read(root, emit),
-        _ => {
-            if let Some(fault) = Fault::find(root, true) {
-                emit(Event::Error(&fault));
-            }
-        }
     }
 }
 
@@ -174,25 +182,24 @@ pub enum Substance {
     Vectors,
     /// Tensors.
     Tensors,
-    /// Not read yet: only errors are found in them.
-    Unknown,
+    /// A score for each document.
+    Scores,
 }
 
 /// What the answers of that wire consist of.
 #[must_use]
 pub const fn substance(wire: Wire) -> Substance {
     match wire {
-        Wire::Chat | Wire::Completions | Wire::Messages | Wire::Responses => Substance::Text,
+        Wire::Chat
+        | Wire::Completions
+        | Wire::Messages
+        | Wire::Responses
+        | Wire::OllamaChat
+        | Wire::OllamaGenerate => Substance::Text,
         Wire::Embeddings | Wire::OllamaEmbed => Substance::Vectors,
         Wire::KserveInfer | Wire::TfPredict => Substance::Tensors,
-        _ => Substance::Unknown,
+        Wire::Rerank => Substance::Scores,
     }
-}
-
-/// Whether this module knows how answers of that wire look; if not, only errors are found in them.
-#[must_use]
-pub const fn is_known(wire: Wire) -> bool {
-    !matches!(substance(wire), Substance::Unknown)
 }
 
 /// Gives out a string as a piece of a channel.

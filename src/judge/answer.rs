@@ -3,6 +3,7 @@
 use super::ask::Ask;
 use super::choice::{Choice, Room};
 use super::confidence::Confidence;
+use super::scores::Scores;
 use super::tensors::Tensors;
 use super::vectors::Vectors;
 use crate::verdict::{Flag, FlagSet};
@@ -25,6 +26,7 @@ pub(super) struct Answer {
     pub(super) confidence: Confidence,
     pub(super) vectors: Vectors,
     pub(super) tensors: Tensors,
+    pub(super) scores: Scores,
     pub(super) counts: Option<Counts>,
     pub(super) model: Option<String>,
     pub(super) fault: Option<Fault>,
@@ -50,6 +52,7 @@ impl Answer {
             confidence: Confidence::new(ask.top_logprobs, ask.vocab),
             vectors: Vectors::default(),
             tensors: Tensors::default(),
+            scores: Scores::default(),
             counts: None,
             model: None,
             fault: None,
@@ -72,7 +75,8 @@ impl Answer {
             self.room.0 = usize::MAX;
         }
         // Some gateways wrap their error in a list.
-        let listed = root.is_array() && wire::substance(ask.wire) != Substance::Vectors;
+        let listed =
+            root.is_array() && !matches!(wire::substance(ask.wire), Substance::Vectors | Substance::Scores);
         let root = if listed { root.items().next().unwrap_or(root) } else { root };
         let mut content = false;
         let mut memory = std::mem::take(&mut self.memory);
@@ -139,8 +143,13 @@ impl Answer {
                 self.vectors.add(&vector, ask);
                 true
             }
+            Event::Score { index, value } => {
+                self.scores.add(index, value, ask);
+                true
+            }
             Event::Items(n) => {
                 self.vectors.items = n;
+                self.scores.items = Some(n);
                 false
             }
             Event::Tensor(tensor) => {

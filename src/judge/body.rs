@@ -77,6 +77,8 @@ pub(super) struct Body {
     /// The head announced events.
     pub(super) expects_sse: bool,
     expects_lines: bool,
+    /// The head announced lines.
+    announced_lines: bool,
     decoded: usize,
     /// Bytes as they came.
     pub(super) received: u64,
@@ -102,12 +104,14 @@ impl Body {
         // Raw tensors may follow the document: not a byte of it may be lost, white space included.
         let framed = wire == Wire::KserveInfer && head.inference_header_length.is_some();
         let ollama = matches!(wire, Wire::OllamaChat | Wire::OllamaGenerate);
+        let announced_lines = ["ndjson", "jsonl", "stream+json"].iter().any(|k| kind.contains(k));
         Self {
             partial: matches!(decoder, Decoder::Dead),
             decoder,
             framing: if framed { Framing::Json(Vec::new(), false) } else { Framing::Undecided(Vec::new()) },
             expects_sse: kind.contains("event-stream"),
-            expects_lines: kind.contains("ndjson") || kind.contains("jsonl") || (ollama && stream),
+            expects_lines: announced_lines || (ollama && stream),
+            announced_lines,
             decoded: 0,
             received: 0,
             bad_encoding: false,
@@ -177,7 +181,8 @@ impl Body {
                 false
             }
             Framing::Ndjson(lines) => {
-                lines.push(bytes, |line| emit(line.map_or(Unit::Dropped, Unit::Line)));
+                let announced = self.announced_lines;
+                lines.push(bytes, |line| emit(line_unit(line, announced)));
                 false
             }
             Framing::Json(held, cut) => {
@@ -191,8 +196,15 @@ impl Body {
             Framing::Opaque => false,
             Framing::Undecided(seen) => {
                 let bytes = if seen.is_empty() { bytes.trim_ascii_start() } else { bytes };
+                // A first line that arrives in crumbs is not looked through again for each of them.
+                let goes_on = matches!(seen.first(), Some(b'{' | b'['))
+                    && seen.len() + bytes.len() <= MAX_LINE
+                    && !bytes.iter().any(|b| matches!(b, b'\n' | b'\r'));
                 seen.extend_from_slice(bytes);
                 self.has_substance |= !seen.is_empty();
+                if goes_on {
+                    return false;
+                }
                 let seen = std::mem::take(seen);
                 match self.sniff(&seen) {
                     None => {
@@ -211,21 +223,21 @@ impl Body {
     /// What a body is that begins with these bytes, as soon as they tell.
     fn sniff(&self, seen: &[u8]) -> Option<Framing> {
         let seen = seen.strip_prefix(b"\xef\xbb\xbf").unwrap_or(seen).trim_ascii_start();
-        let json = || {
-            if self.expects_lines {
-                Framing::Ndjson(Ndjson::new(MAX_LINE))
-            } else {
-                Framing::Json(Vec::new(), false)
-            }
-        };
+        let json = || Framing::Json(Vec::new(), false);
+        let lines = || Framing::Ndjson(Ndjson::new(MAX_LINE));
         match seen.first()? {
-            // Announced as events and begun as JSON: one JSON line among events, or one document.
-            b'{' | b'[' if self.expects_sse => {
+            // Announced as events or lines: one JSON line among others, or one document.
+            b'{' | b'[' if self.expects_sse || self.expects_lines => {
                 let Some(end) = seen.iter().position(|&b| b == b'\n' || b == b'\r') else {
-                    return (seen.len() > MAX_LINE).then(json);
+                    let too_long = seen.len() > MAX_LINE;
+                    return too_long.then(|| if self.announced_lines { lines() } else { json() });
                 };
                 let is_line = matches!(seen[..end].trim_ascii_end().last(), Some(b'}' | b']'));
-                return Some(if is_line { Framing::Sse(Sse::new(MAX_LINE)) } else { json() });
+                return Some(match is_line {
+                    true if self.expects_sse => Framing::Sse(Sse::new(MAX_LINE)),
+                    true => lines(),
+                    false => json(),
+                });
             }
             b'{' | b'[' => return Some(json()),
             b'<' | 0x1f => return Some(Framing::Opaque),
@@ -248,18 +260,33 @@ impl Body {
                 Rest::Stream
             }
             Framing::Ndjson(lines) => {
-                lines.finish(|line| emit(line.map_or(Unit::Dropped, Unit::Line)));
+                let announced = self.announced_lines;
+                lines.finish(|line| emit(line_unit(line, announced)));
                 Rest::Stream
             }
             Framing::Json(..) if !self.has_substance => Rest::Empty,
             Framing::Json(held, cut) => Rest::Json(held, cut),
             Framing::Opaque => Rest::Opaque,
             Framing::Undecided(_) if !self.has_substance => Rest::Empty,
+            // A single line without its end.
+            Framing::Undecided(seen) if self.expects_lines && matches!(seen.first(), Some(b'{' | b'[')) => {
+                emit(line_unit(Some(seen.trim_ascii()), self.announced_lines));
+                Rest::Stream
+            }
             Framing::Undecided(seen) => match seen.first() {
                 Some(b'{' | b'[' | 0xef) => Rest::Json(seen, false),
                 _ => Rest::Opaque,
             },
         }
+    }
+}
+
+/// A line is an event where lines were announced; else its content will tell.
+fn line_unit(line: Option<&[u8]>, announced: bool) -> Unit<'_> {
+    match line {
+        None => Unit::Dropped,
+        Some(line) if announced => Unit::Event(b"", line),
+        Some(line) => Unit::Line(line),
     }
 }
 

@@ -67,6 +67,8 @@ pub(super) struct Tool {
     pub(super) arguments: String,
     /// Arguments over the memory limit were dropped.
     pub(super) cut: bool,
+    /// Its arguments need not be JSON.
+    pub(super) free: bool,
 }
 
 /// How much memory the texts of one answer may still take.
@@ -186,6 +188,7 @@ impl Choice {
         if let (Some(id), true) = (piece.id, tool.id.is_empty()) {
             tool.id.push_str(&id[..id.floor_char_boundary(MAX_NAME.min(id.len()))]);
         }
+        tool.free |= piece.free;
         tool.cut |= !room.append(&mut tool.arguments, piece.arguments);
         piece.name.is_some() || !piece.arguments.is_empty()
     }

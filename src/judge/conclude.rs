@@ -69,7 +69,8 @@ impl Seen<'_> {
         self.text_flags(whole, &mut flags, &mut verdict);
         match self.substance() {
             Substance::Text if whole => self.content_flags(&mut flags, &mut verdict),
-            Substance::Vectors => self.answer.vectors.conclude(whole, &mut flags, &mut verdict),
+            Substance::Scores => self.answer.scores.conclude(self.ask, whole, &mut flags, &mut verdict),
+            Substance::Vectors => self.answer.vectors.conclude(self.ask, whole, &mut flags, &mut verdict),
             _ => {}
         }
         self.usage(whole, &mut flags, &mut verdict);
@@ -301,7 +302,7 @@ impl Seen<'_> {
         if announced || (self.ask.readable && tools.misses(called())) {
             flags.insert(Flag::ToolCallMissing);
         }
-        if choice.tools.iter().any(|t| !t.cut && !tools.allows(&t.name, &t.arguments)) {
+        if choice.tools.iter().any(|t| !t.cut && !t.free && !tools.allows(&t.name, &t.arguments)) {
             flags.insert(Flag::ToolCallInvalid);
         }
     }
@@ -315,7 +316,7 @@ impl Seen<'_> {
         signals.tokens = tokens;
         // Hidden reasoning has no logprobs and is no loss of coverage.
         let spoken = tokens.map(|t| t.saturating_sub(verdict.usage.reasoning.unwrap_or(0)));
-        let on_wire = matches!(self.ask.wire, Wire::Chat | Wire::Completions | Wire::Responses);
+        let on_wire = self.substance() == Substance::Text && self.ask.wire != Wire::Messages;
         confidence.report(signals, on_wire, self.ask.logprobs, spoken);
         if confidence.odd {
             flags.insert(Flag::LogprobsInvalid);

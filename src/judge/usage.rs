@@ -57,10 +57,12 @@ impl Seen<'_> {
         }
     }
 
-    /// Taken on, to be answered later.
+    /// Taken on, to be answered later, or no question at all but the loading of a model.
     fn is_pending(&self) -> bool {
         let reasons = self.answer.choices.iter().filter_map(|c| c.finish.as_ref());
-        reasons.into_iter().any(|(reason, _)| matches!(reason.as_str(), "queued" | "in_progress"))
+        reasons
+            .into_iter()
+            .any(|(reason, _)| matches!(reason.as_str(), "queued" | "in_progress" | "load" | "unload"))
     }
 
     /// Ollama's embeddings have none; a stream has usage where it was asked for.
@@ -68,7 +70,7 @@ impl Seen<'_> {
         match self.ask.wire {
             Wire::Chat | Wire::Completions => !self.is_stream() || self.ask.include_usage == Some(true),
             Wire::Embeddings | Wire::Messages => true,
-            Wire::Responses => !self.is_pending(),
+            Wire::Responses | Wire::OllamaChat | Wire::OllamaGenerate => !self.is_pending(),
             _ => false,
         }
     }

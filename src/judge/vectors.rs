@@ -26,10 +26,12 @@ pub(super) struct Vectors {
 impl Vectors {
     pub(super) fn add(&mut self, vector: &Vector<'_>, ask: &Ask) {
         self.seen += 1;
-        if !vector.readable || ask.wants_base64.is_some_and(|wanted| wanted != vector.encoded) {
+        if (!vector.readable && !ask.other_numbers)
+            || ask.wants_base64.is_some_and(|wanted| wanted != vector.encoded)
+        {
             self.flags.insert(Flag::EmbeddingEncodingMismatch);
         }
-        if !vector.readable {
+        if !vector.readable || (vector.encoded && ask.other_numbers) {
             return;
         }
         let dim = vector.values.len();
@@ -54,13 +56,17 @@ impl Vectors {
     }
 
     /// Writes flags and signals.
-    pub(super) fn conclude(&self, whole: bool, flags: &mut FlagSet, verdict: &mut Verdict) {
+    pub(super) fn conclude(&self, ask: &Ask, whole: bool, flags: &mut FlagSet, verdict: &mut Verdict) {
         *flags = flags.union(self.flags);
         if whole && self.seen == 0 {
             flags.insert(Flag::EmbeddingEmpty);
         }
+        let count = self.items.max(self.seen);
+        if whole && self.seen > 0 && ask.items.is_some_and(|asked| asked as usize != count) {
+            flags.insert(Flag::IndexAnomaly);
+        }
         verdict.signals.dim = self.dim.and_then(|d| u32::try_from(d).ok());
         verdict.signals.norm = self.norm;
-        verdict.signals.items = u32::try_from(self.items.max(self.seen)).ok();
+        verdict.signals.items = u32::try_from(count).ok();
     }
 }

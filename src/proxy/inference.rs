@@ -25,7 +25,6 @@ use crate::plan::{Asked, Board, Moment, route_for};
 use crate::sample::Admission;
 use crate::upstream::{Answer, Call, Failure, headers as travelling};
 use crate::verdict::{ErrorCode, FaultClass, Flag, Mode, Reason, Wire};
-use crate::wire;
 
 /// No longer `Retry-After` is believed, milliseconds.
 const RETRY_AFTER_CAP_MS: u64 = 3_600_000;
@@ -221,7 +220,7 @@ fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
         )
     };
     let watch = match &ledger.ask {
-        Some(ask) if wire::is_known(ledger.wire) => {
+        Some(ask) => {
             let head = Head {
                 status: answer.status.as_u16(),
                 content_type: content_type.map(str::to_owned),
@@ -231,7 +230,7 @@ fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
             };
             Watch::new(Arc::clone(ask), head)
         }
-        _ => Watch::blind(),
+        None => Watch::blind(),
     };
     let plain = text(&header::CONTENT_ENCODING).is_none_or(|e| e.eq_ignore_ascii_case("identity"));
     if let (Some(key), true, StatusCode::OK) = (inquiry.cache_key, plain && watch.sees(), answer.status) {

@@ -222,10 +222,14 @@ pub(super) fn message_events(message: Value<'_>, choice: u32, emit: &mut Emit<'_
     if message.field("images").is_some_and(|i| i.items().next().is_some()) {
         emit(Event::OtherContent { choice });
     }
-    for call in message.field("tool_calls").into_iter().flat_map(|c| c.items()) {
+    tool_calls(message, choice, emit);
+    if let Some(call) = message.field("function_call") {
         tool_call(call, choice, emit);
     }
-    if let Some(call) = message.field("function_call") {
+}
+
+pub(super) fn tool_calls(holder: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
+    for call in holder.field("tool_calls").into_iter().flat_map(|c| c.items()) {
         tool_call(call, choice, emit);
     }
 }
@@ -276,7 +280,7 @@ fn tool_call(call: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
         return;
     }
     let inner = call.field("function").or_else(|| call.field("custom")).unwrap_or(call);
-    let index = match call.field("index") {
+    let index = match call.field("index").or_else(|| inner.field("index")) {
         Some(given) => match given.number() {
             Some(n) if n.fract() == 0.0 && (0.0..=MAX_INDEX as f64).contains(&n) => Some(n as i64),
             _ => {
@@ -297,6 +301,7 @@ fn tool_call(call: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
         id: id.as_deref(),
         name: name.as_deref(),
         arguments: arguments.as_deref().unwrap_or_default(),
+        free: call.field("custom").is_some(),
     };
     emit(Event::ToolCall { choice, piece });
 }

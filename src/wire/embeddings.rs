@@ -6,6 +6,7 @@
 use base64::Engine as _;
 
 use super::{Counts, Emit, Event, Fault, Value, Vector};
+use crate::verdict::Flag;
 
 /// Vectors of one answer that are looked at; a batch of thousands differs in nothing from its beginning.
 const MAX_VECTORS: usize = 256;
@@ -29,15 +30,31 @@ pub fn read(root: Value<'_>, emit: &mut Emit<'_>) {
         vector(single, &mut values, emit);
     }
     if let Some(list) = list {
+        let count = list.items().count();
+        let mut seen = vec![false; count.min(MAX_VECTORS)];
         for entry in list.items().take(MAX_VECTORS) {
+            if let Some(index) = entry.field("index") {
+                indexed(index, count, &mut seen, emit);
+            }
             let inner =
                 entry.get("embedding").or_else(|| entry.path(&["embeddings", "float"])).unwrap_or(entry);
-            vector(inner, &mut values, emit);
+            // Several vectors of one input: a vector for each token, or a list around the only one.
+            let nested = inner.items().next().filter(|first| first.is_array());
+            vector(nested.unwrap_or(inner), &mut values, emit);
         }
-        emit(Event::Items(list.items().count()));
+        emit(Event::Items(count));
     }
     if let Some(counts) = root.field("usage").and_then(Counts::read).or_else(|| Counts::read(root)) {
         emit(Event::Usage(counts));
+    }
+}
+
+/// An index must be one of the list's, and come once.
+fn indexed(index: Value<'_>, count: usize, seen: &mut [bool], emit: &mut Emit<'_>) {
+    let given = index.count().and_then(|i| usize::try_from(i).ok()).filter(|i| *i < count);
+    let again = given.and_then(|i| seen.get_mut(i)).is_some_and(|seen| std::mem::replace(seen, true));
+    if given.is_none() || again {
+        emit(Event::Odd(Flag::IndexAnomaly));
     }
 }
 
@@ -91,5 +108,23 @@ mod tests {
             "vector [1.0, NaN, NaN] false"
         );
         assert_eq!(events(Wire::Embeddings, r#"{"data":[{"embedding":null}]}"#, true)[0], "vector [] true");
+    }
+
+    #[test]
+    fn a_vector_of_each_token_is_no_vector_of_nothing() {
+        for text in [r#"[{"index":0,"embedding":[[1,2],[3,4]]}]"#, r#"{"data":[{"embedding":[[1,2]]}]}"#] {
+            assert_eq!(events(Wire::Embeddings, text, true), ["vector [1.0, 2.0] true", "items 1"], "{text}");
+        }
+    }
+
+    #[test]
+    fn indexes_are_of_the_list_and_come_once() {
+        let odd = |a: &str, b: &str| {
+            let text =
+                format!(r#"{{"data":[{{"index":{a},"embedding":[1]}},{{"index":{b},"embedding":[1]}}]}}"#);
+            events(Wire::Embeddings, &text, true).iter().filter(|e| *e == "odd index_anomaly").count()
+        };
+        assert_eq!(odd("0", "1") + odd("1", "0") + odd("null", "null"), 0);
+        assert_eq!((odd("0", "0"), odd("0", "2"), odd("-1", "1"), odd("\"x\"", "1")), (1, 1, 1, 1));
     }
 }

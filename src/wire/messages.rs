@@ -74,6 +74,7 @@ fn content(block: Value<'_>, index: Option<i64>, emit: &mut Emit<'_>) {
                     id: id.as_deref(),
                     name: name.as_deref(),
                     arguments: input.as_deref().unwrap_or_default(),
+                    free: false,
                 },
             });
         }

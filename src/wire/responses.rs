@@ -288,6 +288,7 @@ fn tool(item: Value<'_>, place: Option<i64>, key: u64, done: bool, told: &mut To
         id: id.as_deref().filter(|i| !i.is_empty() && place.is_none()),
         name: name.as_deref(),
         arguments: given.as_deref().unwrap_or_default(),
+        free: item.field("type").is_some_and(|t| t.is_key("custom_tool_call")),
     };
     emit(Event::ToolCall { choice: 0, piece });
 }

@@ -57,6 +57,7 @@ fn lines(wire: Wire, form: Form<'_>, text: &str, memory: &mut Memory) -> Vec<Str
             Event::Model(name) => format!("model {name}"),
             Event::Error(fault) => format!("error {:?} {}", fault.kind, fault.message),
             Event::Vector(v) => format!("vector {:?} {}", v.values, v.finite),
+            Event::Score { index, value } => format!("score {index:?} {value}"),
             Event::Items(n) => format!("items {n}"),
             Event::Tensor(t) => format!(
                 "tensor {} {:?} {:?} {:?} {:?} {}",

@@ -69,7 +69,8 @@ fn a_classifier_shows_its_entropy_confidence_and_margin_on_both_wires() {
 
 #[test]
 fn a_class_has_the_best_name_that_the_answer_gives() {
-    let named = |outputs: &str| json(Wire::KserveInfer, &format!(r#"{{"outputs":[{outputs}]}}"#)).text.to_string();
+    let named =
+        |outputs: &str| json(Wire::KserveInfer, &format!(r#"{{"outputs":[{outputs}]}}"#)).text.to_string();
     let p = r#"{"name":"p","datatype":"FP32","shape":[1,2],"data":[0.2,0.8]}"#;
     assert_eq!(named(p), "1");
     assert_eq!(
