@@ -15,7 +15,6 @@
 //! breaker waits for them.
 
 mod bert;
-mod budget;
 mod kernels;
 mod model;
 mod weights;

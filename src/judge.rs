@@ -26,6 +26,7 @@ mod tensors;
 mod usage;
 mod vectors;
 
+pub use crate::text::Depth;
 pub use ask::Ask;
 pub use retry_after::retry_after;
 
@@ -124,6 +125,8 @@ pub struct Verdict {
     pub retry_after_ms: Option<u64>,
     /// Whether only a part could be analysed.
     pub partial: bool,
+    /// Whether the texts were read lightly.
+    pub light: bool,
     /// First vector of an embeddings answer.
     pub embedding: Option<Vec<f32>>,
     /// Whether the body came as a stream.
@@ -146,11 +149,17 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Begins with the response's head.
+    /// Begins with the response's head, and reads everything.
     #[must_use]
     pub fn new(ask: Arc<Ask>, head: Head) -> Self {
+        Self::with_depth(ask, head, Depth::Full)
+    }
+
+    /// Begins with the response's head.
+    #[must_use]
+    pub fn with_depth(ask: Arc<Ask>, head: Head, depth: Depth) -> Self {
         let body = Body::new(&head, ask.wire, ask.stream);
-        let answer = Answer::new(&ask);
+        let answer = Answer::new(&ask, depth);
         Self { ask, head, body, doc: Doc::default(), answer, first_byte_ms: None }
     }
 

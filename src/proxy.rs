@@ -61,6 +61,7 @@ pub struct Proxy {
     cache: Arc<Cache>,
     bucket: Mutex<Bucket>,
     pool: analysis::Pool,
+    allowance: ArcSwap<analysis::Allowance>,
     words: Words,
 }
 
@@ -101,6 +102,7 @@ impl Proxy {
             cache: Arc::new(Cache::new(live.cache)),
             bucket: Mutex::new(Bucket::new(&live.retry, clock.now())),
             pool: analysis::Pool::new()?,
+            allowance: ArcSwap::new(analysis::Allowance::new(live.proxy.max_analysis_cpu_share())),
             words: Words::new(),
             live: ArcSwap::from_pointee(live),
             monitor,
@@ -116,6 +118,9 @@ impl Proxy {
 
     /// Puts another configuration in force for requests to come. Cached answers and retry tokens stay.
     pub fn swap(&self, live: Live) {
+        if live.proxy.max_analysis_cpu_share() != self.live.load().proxy.max_analysis_cpu_share() {
+            self.allowance.store(analysis::Allowance::new(live.proxy.max_analysis_cpu_share()));
+        }
         self.cache.reconfigure(live.cache);
         self.lock_bucket().reconfigure(&live.retry, self.clock.now());
         self.has_cors.store(!live.proxy.cors().is_empty(), Ordering::Release);
@@ -132,6 +137,10 @@ impl Proxy {
     #[must_use]
     pub fn retry_tokens(&self) -> f64 {
         self.lock_bucket().level_at(self.clock.now())
+    }
+
+    fn allowance(&self) -> Arc<analysis::Allowance> {
+        self.allowance.load_full()
     }
 
     fn has_cors(&self) -> bool {

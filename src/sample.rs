@@ -157,6 +157,8 @@ pub struct Sample {
     pub answer_text: Option<Arc<str>>,
     /// Whether the analysis saw only a part of the answer.
     pub partial: bool,
+    /// Whether its texts were read lightly, for want of processor time.
+    pub light: bool,
     /// Generation of the breaker at admission; a late result of an earlier one changes nothing.
     pub generation: u64,
 }
@@ -186,6 +188,8 @@ pub struct Outcome {
     pub timing: Timing,
     /// Whether the answer streamed.
     pub streaming: bool,
+    /// Whether its texts were read lightly: that they show no fault then proves little.
+    pub light: bool,
     /// `Retry-After` of the upstream, milliseconds, capped.
     pub retry_after_ms: Option<u64>,
     /// Token counts.
@@ -254,6 +258,9 @@ pub struct Exchange {
     pub client_status: u16,
     /// Whether the answer broke off after a part had been delivered, or the analysis was partial.
     pub partial: bool,
+    /// Whether its texts were read lightly, for want of processor time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub light: bool,
     /// Tier that answered: a number, `cache`, `passthrough`, or `none`.
     pub tier: String,
     /// Target that answered.

@@ -1,9 +1,10 @@
 //! Numeric kernels on slices and ndarray: entropy of truncated distributions, bounded time windows,
-//! quantiles, running means, distances of unit vectors, ranks among healthy scores and bets on them.
+//! quantiles, running means, a budget of processor time, distances of unit vectors, ranks among healthy scores and bets on them.
 //!
 //! Everything here is pure and total: an empty or non-finite input gives `None`, never NaN.
 
 pub mod betting;
+mod cpu_budget;
 pub mod distance;
 pub mod entropy;
 pub mod ewma;
@@ -14,5 +15,6 @@ pub mod resample;
 pub mod tracking;
 pub mod window;
 
+pub use cpu_budget::CpuBudget;
 pub use ewma::Ewma;
 pub use window::TimeWindow;

@@ -22,6 +22,16 @@ use std::sync::Arc;
 use crate::verdict::{Flag, FlagSet};
 pub use prompt::Prompt;
 
+/// How closely a text is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// Everything.
+    #[default]
+    Full,
+    /// Without what costs most: gibberish, compression, seq-rep-4.
+    Light,
+}
+
 /// What decides beside the text whether it is odd.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -31,6 +41,8 @@ pub struct Context {
     pub scripts: scripts::ScriptSet,
     /// Largest compression ratio among sound answers, if known (the golden set's).
     pub golden_compression: Option<f64>,
+    /// How closely it is read.
+    pub depth: Depth,
 }
 
 /// How the answer ended.
@@ -67,12 +79,32 @@ pub struct Watch {
     bytes: u64,
     white: whitespace::Whitespace,
     repetition: repetition::Repetition,
-    grams: repetition::Grams,
-    compression: compression::Compression,
     scripts: scripts::Scripts,
     control: control::Control,
-    gibberish: gibberish::Gibberish,
     refusal: refusal::Refusal,
+    /// Left out where the text is read lightly.
+    deep: Option<Box<Deep>>,
+}
+
+/// What costs more than the rest together.
+#[derive(Clone, Debug)]
+struct Deep {
+    grams: repetition::Grams,
+    compression: compression::Compression,
+    gibberish: gibberish::Gibberish,
+}
+
+impl Deep {
+    fn new(context: &Context) -> Self {
+        Self {
+            grams: repetition::Grams::default(),
+            compression: compression::Compression::new(
+                context.golden_compression,
+                Arc::clone(&context.prompt),
+            ),
+            gibberish: gibberish::Gibberish::new(Arc::clone(&context.prompt)),
+        }
+    }
 }
 
 impl Watch {
@@ -84,12 +116,10 @@ impl Watch {
             bytes: 0,
             white: whitespace::Whitespace::default(),
             repetition: repetition::Repetition::new(Arc::clone(prompt)),
-            grams: repetition::Grams::default(),
-            compression: compression::Compression::new(context.golden_compression, Arc::clone(prompt)),
             scripts: scripts::Scripts::new(Arc::clone(prompt), context.scripts),
             control: control::Control::new(Arc::clone(prompt)),
-            gibberish: gibberish::Gibberish::new(Arc::clone(prompt)),
             refusal: refusal::Refusal::new(Arc::clone(prompt)),
+            deep: (context.depth == Depth::Full).then(|| Box::new(Deep::new(context))),
         }
     }
 
@@ -101,12 +131,14 @@ impl Watch {
         self.bytes += piece.len() as u64;
         self.white.push(piece);
         self.repetition.push(piece);
-        self.grams.push(piece);
-        self.compression.push(piece.as_bytes());
         self.scripts.push(piece);
         self.control.push(piece);
-        self.gibberish.push(piece);
         self.refusal.push(piece);
+        if let Some(deep) = &mut self.deep {
+            deep.grams.push(piece);
+            deep.compression.push(piece.as_bytes());
+            deep.gibberish.push(piece);
+        }
     }
 
     /// Flags that already stand and will not be withdrawn.
@@ -118,9 +150,11 @@ impl Watch {
                 flags.insert(flag);
             }
         };
-        raise(self.repetition.loops() || self.compression.tripped(), Flag::Repetition);
+        let deep = self.deep.as_ref();
+        let compressed = deep.is_some_and(|d| d.compression.tripped());
+        raise(self.repetition.loops() || compressed, Flag::Repetition);
         raise(self.white.is_runaway(), Flag::WhitespaceRunaway);
-        raise(self.gibberish.tripped(), Flag::Gibberish);
+        raise(deep.is_some_and(|d| d.gibberish.tripped()), Flag::Gibberish);
         raise(self.scripts.is_foreign(), Flag::WrongLanguage);
         flags
     }
@@ -128,12 +162,10 @@ impl Watch {
     /// Bytes held on the heap, about.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.repetition.heap_bytes()
-            + self.grams.heap_bytes()
-            + self.compression.heap_bytes()
-            + self.control.heap_bytes()
-            + self.gibberish.heap_bytes()
-            + self.refusal.heap_bytes()
+        let deep = self.deep.as_ref().map_or(0, |d| {
+            size_of::<Deep>() + d.grams.heap_bytes() + d.compression.heap_bytes() + d.gibberish.heap_bytes()
+        });
+        self.repetition.heap_bytes() + self.control.heap_bytes() + self.refusal.heap_bytes() + deep
     }
 
     /// Ends and sums up.
@@ -142,7 +174,9 @@ impl Watch {
         self.repetition.finish();
         self.scripts.finish();
         self.control.finish();
-        self.gibberish.finish();
+        if let Some(deep) = &mut self.deep {
+            deep.gibberish.finish();
+        }
         let mut flags = self.flags_now().union(self.control.flags_at_end());
         let mut raise = |on: bool, flag| {
             if on {
@@ -154,10 +188,10 @@ impl Watch {
         raise(self.refusal.declines(), Flag::Refusal);
         Report {
             flags,
-            repetition: self.grams.seq_rep_4(),
-            compression: self.compression.finish(),
+            repetition: self.deep.as_mut().and_then(|d| d.grams.seq_rep_4()),
+            gibberish: self.deep.as_ref().map_or(0.0, |d| d.gibberish.evidence()),
+            compression: self.deep.and_then(|d| d.compression.finish()),
             foreign_share: self.scripts.foreign_share(),
-            gibberish: self.gibberish.evidence(),
             bytes: self.bytes,
             think_only: self.control.think_only(),
         }

@@ -329,3 +329,30 @@ fn a_large_json_answer_passes_whole_and_is_judged_apart() {
     assert_eq!(answer.text(), body);
     assert_eq!(served.reports_of(1).samples.len(), 1);
 }
+
+#[test]
+fn without_processor_time_texts_are_read_lightly_in_shadow_mode_and_in_full_in_enforce_mode() {
+    let answers = include_str!("fixtures/traces/corrupt-10pct.answers.jsonl");
+    let salad: String = answers
+        .lines()
+        .take(4)
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"))
+        .map(|answer| format!("{} ", answer["text"].as_str().expect("a text")))
+        .collect();
+    let body = serde_json::json!({"choices": [{"index": 0, "finish_reason": "stop",
+        "message": {"role": "assistant", "content": salad}}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 128, "total_tokens": 137}});
+    let upstream = Upstream::always(json(200, &body.to_string()));
+    let seen = |mode: &str, share: f64| {
+        let more = format!("[proxy]\nmax_analysis_cpu_share={share}\n");
+        let served = Served::start(&tiers(mode, &[&upstream], &more));
+        served.chat(&[("x-touchstone-no-retry", "1")], ASK);
+        let reports = served.reports_of(1);
+        let (outcome, exchange) = (&reports.outcomes[0], &reports.exchanges[0]);
+        assert_eq!(outcome.light, exchange.light);
+        (outcome.flags.contains(Flag::Gibberish), outcome.light, exchange.signals.compression.is_some())
+    };
+    assert_eq!(seen("shadow", 0.0), (false, true, false));
+    assert_eq!(seen("shadow", 0.1), (true, false, true));
+    assert_eq!(seen("enforce", 0.0), (true, false, true));
+}

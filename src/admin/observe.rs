@@ -96,6 +96,7 @@ pub(super) async fn observe(
         status,
         timing,
         streaming: false,
+        light: false,
         retry_after_ms: None,
         usage: Usage::default(),
     });
@@ -119,6 +120,7 @@ pub(super) async fn observe(
         prompt_text: None,
         answer_text: report.text.map(Into::into),
         partial: false,
+        light: false,
         generation: card.admission.generation,
     })));
     let admit = api::admission(&surface, &card.name).map(|a| a["admit"].clone());

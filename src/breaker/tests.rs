@@ -25,6 +25,7 @@ fn outcome(ms: u64, generation: u64, class: Option<FaultClass>) -> Outcome {
         status: Some(200),
         timing: Timing { total_ms: 100, ..Timing::default() },
         streaming: false,
+        light: false,
         retry_after_ms: None,
         usage: Usage::default(),
     }

@@ -278,6 +278,9 @@ impl HardFaults {
         ) {
             return None; // no answer to judge
         }
+        if outcome.light {
+            return None; // neither a trial nor a fault, so that rates stay those of answers read in full
+        }
         let at = outcome.at;
         self.count_day(at);
         let limit = self.limit(at);

@@ -6,12 +6,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::budget::Budget;
 use super::{EmbedError, Embedder, Embedding, Params};
 use crate::clock::Stopwatch;
+use crate::stats::CpuBudget;
 
 /// Golden answers that may wait: a burst of 50 for each of a few dozen targets.
 const GOLDEN_QUEUE: usize = 2_048;
+
+/// Cost of a text before one was measured, microseconds: about what 60 tokens take on one core.
+const FIRST_GUESS_US: f64 = 20_000.0;
 
 /// A vector on its way. It ends in an error if the text could not be embedded (counted as failed).
 pub type Pending = oneshot::Receiver<Embedding>;
@@ -45,7 +48,7 @@ struct Job {
 struct Queues {
     golden: VecDeque<Job>,
     live: VecDeque<Job>,
-    budget: Budget,
+    budget: CpuBudget,
     closed: bool,
 }
 
@@ -110,7 +113,7 @@ impl EmbedHandle {
             queues: Mutex::new(Queues {
                 golden: VecDeque::new(),
                 live: VecDeque::new(),
-                budget: Budget::new(params.max_cpu_share()),
+                budget: CpuBudget::new(params.max_cpu_share(), FIRST_GUESS_US),
                 closed: false,
             }),
             wake: Condvar::new(),

@@ -6,6 +6,7 @@ use super::confidence::Confidence;
 use super::scores::Scores;
 use super::tensors::Tensors;
 use super::vectors::Vectors;
+use crate::text::Depth;
 use crate::verdict::{Flag, FlagSet};
 use crate::wire::kserve::Tail;
 use crate::wire::{self, Counts, Event, Fault, Form, Memory, Position, Substance, Value};
@@ -37,6 +38,7 @@ pub(super) struct Answer {
     pub(super) marked_end: bool,
     pub(super) has_content: bool,
     pub(super) partial: bool,
+    pub(super) depth: Depth,
     /// When the first content came, and the latest.
     pub(super) first_ms: Option<u64>,
     pub(super) last_ms: u64,
@@ -45,7 +47,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(ask: &Ask) -> Self {
+    pub(super) fn new(ask: &Ask, depth: Depth) -> Self {
         let room = if ask.format.is_some() { STREAM_ROOM_JSON } else { STREAM_ROOM };
         Self {
             choices: Vec::new(),
@@ -61,6 +63,7 @@ impl Answer {
             marked_end: false,
             has_content: false,
             partial: false,
+            depth,
             first_ms: None,
             last_ms: 0,
             room: Room(room),
@@ -184,7 +187,7 @@ impl Answer {
                     self.partial = true;
                     return None;
                 }
-                self.choices.push(Choice::new(index, ask));
+                self.choices.push(Choice::new(index, ask, self.depth));
                 self.choices.len() - 1
             }
         };

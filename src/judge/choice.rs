@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ask::Ask;
-use crate::text::{Context, Finish, Report, Watch};
+use crate::text::{Context, Depth, Finish, Report, Watch};
 use crate::verdict::{Flag, FlagSet};
 use crate::wire::{Channel, Position, ToolPiece};
 
@@ -111,14 +111,15 @@ pub(super) struct Choice {
     /// Gone once it has been closed.
     watch: Option<Watch>,
     reasoning: Option<Box<Watch>>,
+    depth: Depth,
 }
 
-fn watch(ask: &Ask) -> Watch {
-    Watch::new(&Context { prompt: Arc::clone(&ask.prompt), ..Context::default() })
+fn watch(ask: &Ask, depth: Depth) -> Watch {
+    Watch::new(&Context { prompt: Arc::clone(&ask.prompt), depth, ..Context::default() })
 }
 
 impl Choice {
-    pub(super) fn new(index: u32, ask: &Ask) -> Self {
+    pub(super) fn new(index: u32, ask: &Ask, depth: Depth) -> Self {
         let echo = ask.echo_of(index);
         Self {
             index,
@@ -135,7 +136,8 @@ impl Choice {
             echo_left: echo,
             echo,
             echo_seen: 0,
-            watch: Some(watch(ask)),
+            watch: Some(watch(ask, depth)),
+            depth,
             reasoning: None,
         }
     }
@@ -146,7 +148,7 @@ impl Choice {
             Channel::Text => return self.text(text, room),
             Channel::Reasoning if !text.is_empty() => {
                 self.reasoning_bytes += text.len() as u64;
-                self.reasoning.get_or_insert_with(|| Box::new(watch(ask))).push(text);
+                self.reasoning.get_or_insert_with(|| Box::new(watch(ask, self.depth))).push(text);
             }
             Channel::Refusal => self.refused |= !text.trim().is_empty(),
             Channel::Reasoning => {}

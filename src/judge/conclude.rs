@@ -13,6 +13,7 @@ use super::choice::{Choice, Ending};
 use super::framed::Framed;
 use super::{End, Head, Limit, Verdict};
 use crate::sample::Signals;
+use crate::text::Depth;
 use crate::verdict::{Flag, FlagSet, Wire};
 use crate::wire::kserve::Tail;
 use crate::wire::{self, Doc, FaultKind, Substance};
@@ -345,6 +346,7 @@ impl Seen<'_> {
         verdict.model = self.answer.model;
         verdict.embedding = self.answer.vectors.first;
         verdict.partial = self.partial;
+        verdict.light = self.answer.depth == Depth::Light;
         verdict.streamed = is_stream;
         verdict.logprob_positions = self.answer.confidence.valid;
         if let Some(first) = self.answer.confidence.first_position {

@@ -101,6 +101,7 @@ mod tests {
             cost_usd: None,
             client_status: 200,
             partial: false,
+            light: false,
             tier: "0".to_owned(),
             target: None,
             degraded: None,

@@ -29,6 +29,9 @@ impl Monitor {
         for flag in outcome.flags.iter() {
             m.flags(target, flag).inc();
         }
+        if outcome.light {
+            m.samples_dropped("analysis").inc();
+        }
         m.upstream_duration(target).observe_ms(outcome.timing.total_ms);
         if let Some(ms) = outcome.timing.ttft_ms {
             m.time_to_first_token(target).observe_ms(ms);

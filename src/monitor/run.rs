@@ -260,7 +260,7 @@ impl Monitor {
         match observed {
             Observed::Sample(sample) => {
                 let Some(watched) = self.targets.get_mut(&sample.target) else { return };
-                let sound = sample.class.is_none() && !sample.partial;
+                let sound = sample.class.is_none() && !sample.partial && !sample.light;
                 let healthy = sound && watched.core.health().is_unsuspected();
                 let effects = watched.core.on_sample(&sample, None);
                 self.apply(&sample.target.clone(), effects);

@@ -244,6 +244,7 @@ impl Asker {
             prompt_text: None,
             answer_text: None,
             partial: verdict.partial,
+            light: false,
             generation,
         }
     }

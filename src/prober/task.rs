@@ -373,6 +373,7 @@ impl Prober {
             status: sample.status,
             timing: sample.timing,
             streaming: false,
+            light: false,
             retry_after_ms,
             usage: sample.usage,
         };

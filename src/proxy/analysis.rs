@@ -3,13 +3,18 @@
 //! Pieces are fed as they pass, which is cheap. The end of an answer, where whole bodies are read and
 //! texts compressed, waits until the last byte has been handed to the socket: small answers are judged on
 //! the connection's own task right after it wrote ([`Afterwork`]), large ones on a few threads of their
-//! own with a bounded queue ([`Pool`]). A judge that panics only makes the analysis partial.
+//! own with a bounded queue ([`Pool`]). A judge that panics only makes the analysis partial. Where no
+//! decision depends on an answer, reading texts in full has an allowance of processor time
+//! ([`Allowance`]); beyond it they are read lightly, and marked so.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::judge::{Ask, End, Head, Judge, Progress, Verdict};
+use crate::clock::Stopwatch;
+use crate::judge::{Ask, Depth, End, Head, Judge, Progress, Verdict};
+use crate::stats::CpuBudget;
 
 /// A larger body is judged on the pool, bytes.
 pub(super) const INLINE_BYTES: usize = 64 << 10;
@@ -17,32 +22,103 @@ pub(super) const INLINE_BYTES: usize = 64 << 10;
 const QUEUE: usize = 64;
 /// Threads that judge large answers.
 const THREADS: usize = 2;
+/// Cost of an answer before one was measured, microseconds.
+const FIRST_GUESS_US: f64 = 200.0;
 
 /// Work to be done when the socket has been written to.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Processor time that reading answers in full may take where nothing depends on it (shadow mode).
+#[derive(Debug)]
+pub(super) struct Allowance {
+    budget: Mutex<CpuBudget>,
+    since: Stopwatch,
+}
+
+impl Allowance {
+    /// `share` of one core.
+    pub(super) fn new(share: f64) -> Arc<Self> {
+        Arc::new(Self {
+            budget: Mutex::new(CpuBudget::new(share, FIRST_GUESS_US)),
+            since: Stopwatch::start(),
+        })
+    }
+
+    /// Leave to read one answer in full, unless the time is spent.
+    pub(super) fn grant(self: &Arc<Self>) -> Option<Grant> {
+        let taken_us = self.lock().take(self.since.elapsed_us())?;
+        Some(Grant { allowance: Arc::clone(self), taken_us, spent: Duration::ZERO })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CpuBudget> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Leave to read one answer in full. Settled when it is dropped.
+#[derive(Debug)]
+pub(super) struct Grant {
+    allowance: Arc<Allowance>,
+    taken_us: f64,
+    spent: Duration,
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let spent_us = u64::try_from(self.spent.as_micros()).unwrap_or(u64::MAX);
+        self.allowance.lock().settle(self.taken_us, spent_us);
+    }
+}
+
+/// How closely an answer is read.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// In full, whatever it costs: a decision depends on it.
+    Full,
+    /// In full, on the allowance.
+    Granted(Grant),
+    /// Lightly.
+    Light,
+}
+
+impl Reading {
+    fn depth(&self) -> Depth {
+        if matches!(self, Self::Light) { Depth::Light } else { Depth::Full }
+    }
+
+    fn timed<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let Self::Granted(grant) = self else { return work() };
+        let watch = Stopwatch::start();
+        let done = work();
+        grant.spent += watch.elapsed();
+        done
+    }
+}
 
 /// A judge that may fail without harm.
 #[derive(Debug)]
 pub(super) struct Watch {
     judge: Option<Judge>,
+    reading: Reading,
     partial: bool,
 }
 
 impl Watch {
     /// Begins a judgement.
-    pub(super) fn new(ask: Arc<Ask>, head: Head) -> Self {
-        let judge = catch_unwind(AssertUnwindSafe(|| Judge::new(ask, head))).ok();
-        Self { partial: judge.is_none(), judge }
+    pub(super) fn new(ask: Arc<Ask>, head: Head, reading: Reading) -> Self {
+        let depth = reading.depth();
+        let judge = catch_unwind(AssertUnwindSafe(|| Judge::with_depth(ask, head, depth))).ok();
+        Self { partial: judge.is_none(), reading, judge }
     }
 
     /// One that judges nothing, for protocols without a reader.
     pub(super) fn blind() -> Self {
-        Self { judge: None, partial: false }
+        Self { judge: None, reading: Reading::Full, partial: false }
     }
 
     /// One that was begun and cannot be ended.
     pub(super) fn given_up() -> Self {
-        Self { judge: None, partial: true }
+        Self { judge: None, reading: Reading::Full, partial: true }
     }
 
     /// Whether pieces are really read; if not, every byte counts as progress.
@@ -59,7 +135,7 @@ impl Watch {
         let Some(judge) = &mut self.judge else {
             return Progress { has_content: true, progressed: true, ..Progress::default() };
         };
-        let read = catch_unwind(AssertUnwindSafe(|| judge.push(at_ms, bytes)));
+        let read = catch_unwind(AssertUnwindSafe(|| self.reading.timed(|| judge.push(at_ms, bytes))));
         read.unwrap_or_else(|_| {
             self.judge = None;
             self.partial = true;
@@ -67,11 +143,12 @@ impl Watch {
         })
     }
 
-    pub(super) fn finish(self, at_ms: u64, end: End) -> Verdict {
+    pub(super) fn finish(mut self, at_ms: u64, end: End) -> Verdict {
         let unknown = || Verdict { partial: true, ..Verdict::default() };
         match self.judge {
             Some(judge) => {
-                catch_unwind(AssertUnwindSafe(|| judge.finish(at_ms, end))).unwrap_or_else(|_| unknown())
+                let finish = || self.reading.timed(|| judge.finish(at_ms, end));
+                catch_unwind(AssertUnwindSafe(finish)).unwrap_or_else(|_| unknown())
             }
             None if self.partial => unknown(),
             None => Verdict::default(),

@@ -9,7 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::Proxy;
-use super::analysis::{Afterwork, Watch, read_ask};
+use super::analysis::{Afterwork, Reading, Watch, read_ask};
 use super::body::Body;
 use super::ledger::{Ledger, Opening};
 use super::live::degraded_text;
@@ -228,7 +228,11 @@ fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
                 content_length: text(&header::CONTENT_LENGTH).and_then(|v| v.parse().ok()),
                 inference_header_length: text(&INFERENCE_HEADER_LENGTH).map(str::to_owned),
             };
-            Watch::new(Arc::clone(ask), head)
+            let reading = match ledger.extra().mode {
+                Mode::Enforce => Reading::Full,
+                Mode::Shadow => ledger.proxy.allowance().grant().map_or(Reading::Light, Reading::Granted),
+            };
+            Watch::new(Arc::clone(ask), head, reading)
         }
         None => Watch::blind(),
     };

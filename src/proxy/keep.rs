@@ -35,7 +35,7 @@ impl Keep {
 
     /// Stores a whole answer, if it may be said again.
     pub(super) fn store(self, cache: &Cache, verdict: &Verdict, target: Arc<str>, at: Timestamp) {
-        if verdict.partial || !is_worth_repeating(verdict) {
+        if verdict.partial || verdict.light || !is_worth_repeating(verdict) {
             return;
         }
         let body = join(self.pieces, self.bytes);

@@ -281,6 +281,7 @@ impl Ledger {
             cost_usd: self.cost_usd,
             client_status: self.status,
             partial: self.partial || last.partial,
+            light: last.light,
             tier: self.tier.to_string(),
             target: self.target.clone(),
             degraded: self.degraded.map(|(reason, flag)| degraded_text(reason, flag)),
@@ -336,6 +337,7 @@ impl Ledger {
             status: running.status,
             timing,
             streaming: running.streaming,
+            light: verdict.light,
             retry_after_ms: running.retry_after_ms.or(verdict.retry_after_ms),
             usage: verdict.usage,
         });
@@ -360,6 +362,7 @@ impl Ledger {
             prompt_text: self.ask.as_ref().map(|a| Arc::clone(&a.prompt_text)).filter(|t| !t.is_empty()),
             answer_text: Some(Arc::clone(&verdict.text)).filter(|t| !t.is_empty()),
             partial: verdict.partial,
+            light: verdict.light,
             generation: running.generation,
         })));
         let fault = fault_of(running.status, &verdict);

@@ -9,6 +9,9 @@ use crate::units::{ByteSize, Ms};
 
 /// Loopback: opening it to others is a decision.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+/// A tenth of a core reads about a thousand answers of a kilobyte a second, more than the models behind one
+/// daemon usually say.
+const MAX_ANALYSIS_CPU_SHARE: f64 = 0.1;
 /// Longer than `limits.first_text`, so that the limit decides.
 const HOLD_MAX: Ms = Ms::from_secs(12);
 /// An opening without a word that is larger is odd enough to let it pass.
@@ -30,11 +33,17 @@ struct RawProxy {
     listen: SocketAddr,
     passthrough: Vec<String>,
     cors: Vec<String>,
+    max_analysis_cpu_share: f64,
 }
 
 impl Default for RawProxy {
     fn default() -> Self {
-        Self { listen: LISTEN, passthrough: Vec::new(), cors: Vec::new() }
+        Self {
+            listen: LISTEN,
+            passthrough: Vec::new(),
+            cors: Vec::new(),
+            max_analysis_cpu_share: MAX_ANALYSIS_CPU_SHARE,
+        }
     }
 }
 
@@ -47,6 +56,9 @@ pub enum ParamsError {
     /// Not an origin.
     #[error("cors[{0}]: must be an origin such as \"https://chat.example\", or \"*\"")]
     Cors(usize),
+    /// No share.
+    #[error("max_analysis_cpu_share: must be from 0 (texts are read lightly) to 1 (one whole core)")]
+    Share,
     /// A form of holding that is not built.
     #[error("until: `{0}` is not known; write \"first_content\"")]
     Until(String),
@@ -67,6 +79,9 @@ impl TryFrom<RawProxy> for ProxyParams {
         };
         if let Some(i) = raw.cors.iter().position(|o| !origin(o)) {
             return Err(ParamsError::Cors(i));
+        }
+        if !(0.0..=1.0).contains(&raw.max_analysis_cpu_share) {
+            return Err(ParamsError::Share);
         }
         let patterns = raw.passthrough.iter().map(|p| WildMatch::new(p)).collect();
         Ok(Self { raw, patterns })
@@ -97,6 +112,12 @@ impl ProxyParams {
     #[must_use]
     pub fn passes(&self, path: &str) -> bool {
         self.patterns.iter().any(|p| p.matches(path))
+    }
+
+    /// Share of one core that reading answers in full may take in shadow mode, 0..=1.
+    #[must_use]
+    pub fn max_analysis_cpu_share(&self) -> f64 {
+        self.raw.max_analysis_cpu_share
     }
 
     /// Origins that browsers may call from; empty leaves CORS to the upstream.

@@ -61,6 +61,7 @@ fn sample(at: Timestamp, source: Source, entropy: f64) -> Sample {
         prompt_text: Some("secret question".into()),
         answer_text: Some("secret answer".into()),
         partial: false,
+        light: false,
         generation: 0,
     }
 }
@@ -80,6 +81,7 @@ fn exchange(id: &str, at: Timestamp, workflow: Option<&str>) -> Exchange {
         cost_usd: Some(0.25),
         client_status: 200,
         partial: false,
+        light: false,
         tier: "0".to_owned(),
         target: Some("a".into()),
         degraded: None,

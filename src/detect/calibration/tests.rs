@@ -50,6 +50,7 @@ fn sample(flags: FlagSet, check: Option<CheckResult>, first: Option<TopK>) -> Sa
         prompt_text: None,
         answer_text: None,
         partial: false,
+        light: false,
         generation: 0,
     }
 }

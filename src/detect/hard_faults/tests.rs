@@ -16,6 +16,7 @@ fn outcome(i: u64, flags: &[Flag]) -> Outcome {
         status: Some(200),
         timing: Timing::default(),
         streaming: false,
+        light: false,
         retry_after_ms: None,
         usage: Usage::default(),
     }

@@ -54,6 +54,7 @@ fn outcome(core: &TargetCore, ms: u64, class: Option<FaultClass>, flags: &[Flag]
         status: Some(200),
         timing: Timing { total_ms: 100, ..Timing::default() },
         streaming: false,
+        light: false,
         retry_after_ms: None,
         usage: Usage::default(),
     }
@@ -80,6 +81,7 @@ fn sample(core: &TargetCore, ms: u64, source: Source, prompt: u32, pass: bool) -
         prompt_text: None,
         answer_text: None,
         partial: false,
+        light: false,
         generation: core.breaker().generation(),
     }
 }
