@@ -18,6 +18,7 @@ mod choice;
 mod classes;
 mod conclude;
 mod confidence;
+mod dimensions;
 mod framed;
 mod retry_after;
 pub mod schema;
@@ -28,6 +29,7 @@ mod vectors;
 
 pub use crate::text::Depth;
 pub use ask::Ask;
+pub use dimensions::Dimensions;
 pub use retry_after::retry_after;
 
 use answer::Answer;

@@ -3,7 +3,7 @@
 //! Whatever happens to the future or body that holds it, it is filed: dropped unfinished, it says that the
 //! caller left (499). Facts go to the monitor without waiting.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 
@@ -215,7 +215,7 @@ impl Ledger {
         let boxed = Arc::new(std::sync::Mutex::new(Some(self)));
         let twin = Arc::clone(&boxed);
         let take = |cell: &std::sync::Mutex<Option<Box<Self>>>| {
-            cell.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+            cell.lock().unwrap_or_else(PoisonError::into_inner).take()
         };
         let job: Job = Box::new(move || {
             if let Some(ledger) = take(&twin) {
@@ -290,9 +290,16 @@ impl Ledger {
     }
 
     fn report(&mut self, seen: Seen, end: End) -> Ended {
-        let Seen { running, verdict, class, total_ms } = seen;
+        let Seen { running, mut verdict, mut class, total_ms } = seen;
         let now = self.proxy.clock.now();
         let target = &self.live.targets[running.target];
+        if let (Some(ask), true) = (&self.ask, verdict.signals.dim.is_some()) {
+            let mut known = target.dimensions.lock().unwrap_or_else(PoisonError::into_inner);
+            known.hold(ask, &mut verdict);
+            if verdict.flags.contains(Flag::EmbeddingDimMismatch) {
+                class = class.filter(|c| *c != FaultClass::QualitySoft).or(verdict.class);
+            }
+        }
         let timing = Timing {
             total_ms,
             headers_ms: running.headers_ms,
@@ -341,7 +348,6 @@ impl Ledger {
             retry_after_ms: running.retry_after_ms.or(verdict.retry_after_ms),
             usage: verdict.usage,
         });
-        let mut verdict = verdict;
         self.proxy.monitor.observe(Observed::Sample(Box::new(Sample {
             at: now,
             request_id: Arc::clone(&self.id),

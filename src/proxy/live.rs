@@ -5,14 +5,15 @@
 //! with it their warm connections.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use serde::Deserialize as _;
 
 use super::params::{HoldParams, ProxyParams};
 use crate::gate::Gate;
+use crate::judge::Dimensions;
 use crate::plan::{Known, Route, RouteError, RouteParams};
 use crate::upstream::{BuildError, Limits, LimitsPatch, TargetParams, Upstream};
 use crate::verdict::{Mode, Reason};
@@ -71,6 +72,8 @@ pub(super) struct Target {
     pub(super) upstream: Arc<Upstream>,
     pub(super) name: Arc<str>,
     pub(super) header: HeaderValue,
+    /// What its embeddings are long.
+    pub(super) dimensions: Arc<Mutex<Dimensions>>,
 }
 
 /// What a route has beside its plan.
@@ -123,9 +126,11 @@ impl Live {
                 Some(kept) => kept,
                 None => Arc::new(Upstream::new(params, &setup.limits).map_err(|e| SetupError::Target(i, e))?),
             };
+            let known = before.and_then(|b| b.targets.iter().find(|t| t.upstream.params() == params));
+            let dimensions = known.map(|t| Arc::clone(&t.dimensions)).unwrap_or_default();
             // a target's name is checked to be fit for a header
             let header = HeaderValue::from_str(&name).unwrap_or_else(|_| HeaderValue::from_static("?"));
-            targets.push(Target { upstream, name, header });
+            targets.push(Target { upstream, name, header, dimensions });
         }
         if targets.is_empty() {
             return Err(SetupError::NoTarget);

@@ -2,6 +2,7 @@
 //! to the byte, and what the proxy reported is kept.
 #![allow(dead_code)] // each test file uses its own part
 
+pub(crate) mod cases;
 #[path = "../support/http.rs"]
 pub(crate) mod http;
 pub(crate) mod upstream;
