@@ -105,6 +105,9 @@ pub struct CanaryBaseline {
     pub k: usize,
     /// Tokens of one canary, in and out, on average.
     pub tokens: (f64, f64),
+    /// Usable logprob positions ÷ tokens of all golden answers, 0..=1.
+    #[serde(default)]
+    pub coverage: f64,
     /// Whether the arm that watches them keeps its promise, and at which limit.
     pub tested: Tested,
 }

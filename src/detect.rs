@@ -7,6 +7,7 @@
 //! | arm | file | may |
 //! |---|---|---|
 //! | A1 canary scores, A3 first tokens | [`canary`], [`conformal`], [`novelty`] | raise suspicion |
+//! | C1 blocks of live answers | [`blocks`], [`conformal`] | raise suspicion |
 //! | B1 golden burst | [`burst`] | open |
 //! | C2 hard faults of live answers | [`hard_faults`] | open |
 //! | plain rules over time | [`rule`] | what the rule says |
@@ -14,6 +15,7 @@
 //! Those that compare a stream with its healthy self rest on a calibration that has tested itself
 //! ([`selftest`]), and may raise suspicion only.
 
+pub mod blocks;
 mod bound;
 pub mod burst;
 pub mod calibration;
@@ -28,6 +30,7 @@ pub mod rule;
 pub mod selftest;
 pub mod signal;
 
+pub use blocks::Blocks;
 pub use bound::upper95;
 pub use burst::Burst;
 pub use canary::Canaries;

@@ -26,6 +26,8 @@ pub enum EventKind {
     Calibration,
     /// A signal was lost or came back.
     SignalLost,
+    /// All targets of a route moved together: what callers ask has changed.
+    Workload,
     /// A target refuses the configured key, model or path.
     Misconfigured,
     /// The monitor stood still.

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Changed is not worse: an arm that compares with health may only raise suspicion, and a golden burst
-//! must show a loss. Hard faults and a rule that says so degrade at once. A state is left only on
+//! must show a loss. Where it shows none, one alarm is what the arm is allowed by chance; the target counts
+//! as changed when canaries raise suspicion again within two hours. Live answers alone never say so, for
+//! they also move with what callers ask. Hard faults and a rule that says so degrade at once. A state is left only on
 //! evidence (a sound burst, a closed trial), or, where no burst can be asked, after a quiet time.
 //! `unavailable` lies over the others: what cannot be reached is neither better nor worse, and the state
 //! below is kept.
@@ -28,6 +30,8 @@ const AGAIN_MS: u64 = 300_000;
 const CHANGED_MS: u64 = 3_600_000;
 /// A burst that was asked for and never ended is asked for again.
 const LOST_MS: u64 = 900_000;
+/// A second suspicion by canaries so soon after a sound burst is no chance: the target has changed.
+const CONFIRM_MS: u64 = 7_200_000;
 /// Reasons kept at most.
 const MAX_REASONS: usize = 8;
 
@@ -79,6 +83,8 @@ pub struct Health {
     calibrated: bool,
     can_burst: bool,
     changed_arm: bool,
+    lasting: bool,
+    cleared: Option<Timestamp>,
     last_suspicion: Timestamp,
     next_burst: Option<(Timestamp, BurstReason)>,
 }
@@ -93,6 +99,8 @@ impl Default for Health {
             calibrated: false,
             can_burst: false,
             changed_arm: false,
+            lasting: false,
+            cleared: None,
             last_suspicion: Timestamp::ZERO,
             next_burst: None,
         }
@@ -184,7 +192,9 @@ impl Health {
             Level::Alert => return None,
             Level::Suspect => {
                 self.last_suspicion = now;
-                self.changed_arm |= matches!(finding.arm, Arm::A1 | Arm::A3 | Arm::C1 | Arm::Coverage);
+                self.changed_arm |= matches!(finding.arm, Arm::A1 | Arm::A3);
+                // A lost signal stays lost; what had changed is not healthy again for a sound burst.
+                self.lasting |= finding.arm == Arm::Coverage || self.quality == HealthState::Changed;
                 match self.quality {
                     HealthState::Suspect | HealthState::Degraded => {
                         self.add_reason(finding);
@@ -216,12 +226,13 @@ impl Health {
                 self.next_burst = Some((now.plus_ms(AGAIN_MS), BurstReason::Recheck));
                 change
             }
-            (Verdict::Sound, HealthState::Suspect) if self.changed_arm => {
+            (Verdict::Sound, HealthState::Suspect) if self.is_confirmed(now) => {
                 let change = self.go(now, HealthState::Changed, "changed_not_worse", message);
                 self.next_burst = Some((now.plus_ms(CHANGED_MS), BurstReason::Changed));
                 change
             }
             (Verdict::Sound, HealthState::Suspect | HealthState::Degraded) => {
+                self.cleared = if self.changed_arm { Some(now) } else { self.cleared };
                 let base = self.base();
                 self.go(now, base, "cleared", message)
             }
@@ -238,6 +249,34 @@ impl Health {
                 None
             }
         }
+    }
+
+    /// Whether a suspicion that a burst does not confirm is a change all the same: canaries raised it twice in a
+    /// short time (once is what each arm is allowed by chance), or its cause lasts.
+    fn is_confirmed(&self, now: Timestamp) -> bool {
+        let again = self.cleared.is_some_and(|at| now.ms_since(at) <= CONFIRM_MS);
+        self.lasting || (self.changed_arm && again)
+    }
+
+    /// All targets of a route have moved together: a suspicion that rests on live answers alone is none.
+    pub fn on_workload_changed(&mut self, now: Timestamp, message: &str) -> Option<Change> {
+        let live = self.reasons.iter().all(|r| r.arm == Some(Arm::C1));
+        if self.quality != HealthState::Suspect || !live {
+            return None;
+        }
+        let base = self.base();
+        self.go(now, base, "workload_changed", message)
+    }
+
+    /// A lost signal is back: a target that was changed by its loss alone is not changed any more.
+    pub fn on_signal_back(&mut self, now: Timestamp, message: &str) -> Option<Change> {
+        let lost = |r: &Reason| r.arm.is_none_or(|arm| arm == Arm::Coverage);
+        let known = matches!(self.quality, HealthState::Changed | HealthState::Suspect);
+        if !known || self.reasons.is_empty() || !self.reasons.iter().all(lost) {
+            return None;
+        }
+        let base = self.base();
+        self.go(now, base, "signal_back", message)
     }
 
     /// The breaker closed after a trial: what was degraded has proved itself.
@@ -325,7 +364,7 @@ impl Health {
             self.reasons.insert(0, Reason { reason, message, since: now, arm: None });
         }
         if matches!(to, HealthState::Healthy | HealthState::Unknown) {
-            self.changed_arm = false;
+            (self.changed_arm, self.lasting) = (false, false);
         }
         (self.quality, self.since, self.next_burst) = (to, now, None);
         let (reason, message) = (reason.to_owned(), message.to_owned());

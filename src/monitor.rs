@@ -9,8 +9,10 @@ pub mod orders;
 mod probes;
 mod publish;
 pub mod run;
+mod selftests;
 pub mod target;
 mod teller;
+mod workload;
 
 use std::sync::Arc;
 use std::time::Duration;

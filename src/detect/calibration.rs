@@ -121,6 +121,7 @@ pub struct Calibration {
     asked: BTreeMap<usize, Asked>,
     canaries: Learner,
     canary_tokens: (u64, u64, u32),
+    coverage: Vec<f64>,
     effort: Effort,
     seed: u64,
     compression_max: f64,
@@ -145,6 +146,7 @@ impl Calibration {
             asked: BTreeMap::new(),
             canaries: Learner::new(Plan { references, ..Plan::CALIBRATION }),
             canary_tokens: (0, 0, 0),
+            coverage: Vec::new(),
             effort,
             seed,
             compression_max: 0.0,
@@ -208,6 +210,7 @@ impl Calibration {
         let signals = &seen.sample.signals;
         self.compression_max =
             self.compression_max.max(signals.compression.filter(|c| c.is_finite()).unwrap_or(0.0));
+        self.coverage.extend(signals.coverage);
         asked.entropies.extend(signals.entropy_mean.filter(|e| e.is_finite()));
         match prompt.kind {
             PromptKind::Canary => {
@@ -240,7 +243,7 @@ impl Calibration {
                 prompt: self.first_unusable.unwrap_or_else(|| Arc::from("")),
             });
         }
-        let tokens = self.canary_tokens;
+        let (tokens, coverage) = (self.canary_tokens, self.coverage);
         let canaries = self.canaries.finish();
         let prompts: BTreeMap<Arc<str>, PromptBaseline> = self
             .asked
@@ -273,7 +276,8 @@ impl Calibration {
         let canary = (tokens.2 > 0).then(|| {
             let mean = |sum: u64| sum as f64 / f64::from(tokens.2);
             let tested = try_out(&canaries, self.effort.resamples, self.seed);
-            CanaryBaseline { k: canaries.k, tokens: (mean(tokens.0), mean(tokens.1)), tested }
+            let coverage = quantile::mean(&coverage).unwrap_or(0.0);
+            CanaryBaseline { k: canaries.k, tokens: (mean(tokens.0), mean(tokens.1)), coverage, tested }
         });
         verdict.extend(canary.iter().flat_map(in_words));
         Ok(Baseline {

@@ -46,17 +46,69 @@ fn a_suspicion_asks_for_a_burst_and_a_sound_one_clears_a_rule() {
 }
 
 #[test]
-fn a_sound_burst_after_an_arm_that_compares_with_health_means_changed() {
+fn canaries_that_raise_suspicion_again_after_a_sound_burst_mean_changed() {
     let mut h = calibrated();
     assert!(h.on_finding(&finding(1, Arm::A1, Level::Suspect)).is_some());
     let change = h.on_burst(at(2), Verdict::Sound, "30 of 30").expect("changes");
+    assert_eq!((change.to, change.reason.as_str()), (HealthState::Healthy, "cleared"), "once is chance");
+    assert!(h.on_finding(&finding(3, Arm::A3, Level::Suspect)).is_some());
+    let change = h.on_burst(at(4), Verdict::Sound, "30 of 30").expect("changes");
     assert_eq!(change.to, HealthState::Changed);
     assert!(h.reasons().count() > 0);
-    assert_eq!(h.take_burst(at(2 + CHANGED_MS - 1)), None);
-    assert_eq!(h.take_burst(at(2 + CHANGED_MS)), Some(BurstReason::Changed), "hourly");
-    assert_eq!(h.on_burst(at(3 + CHANGED_MS), Verdict::Sound, ""), None);
-    let change = h.set_calibrated(at(4 + CHANGED_MS), true, true).expect("an operator re-baselines");
+    assert_eq!(h.take_burst(at(4 + CHANGED_MS - 1)), None);
+    assert_eq!(h.take_burst(at(4 + CHANGED_MS)), Some(BurstReason::Changed), "hourly");
+    assert_eq!(h.on_burst(at(5 + CHANGED_MS), Verdict::Sound, ""), None);
+    // What has changed and moves on is suspect, and changed again when not worse.
+    let later = 5 + 9 * CHANGED_MS;
+    assert_eq!(
+        h.on_finding(&finding(later, Arm::A1, Level::Suspect)).expect("changes").to,
+        HealthState::Suspect
+    );
+    let change = h.on_burst(at(later + 1), Verdict::Sound, "").expect("changes");
+    assert_eq!(change.to, HealthState::Changed);
+    let change = h.set_calibrated(at(later + 2), true, true).expect("an operator re-baselines");
     assert_eq!(change.to, HealthState::Healthy);
+}
+
+#[test]
+fn two_suspicions_far_apart_are_what_chance_allows() {
+    let mut h = calibrated();
+    for day in 0..3 {
+        let ms = 1 + day * 86_400_000;
+        assert!(h.on_finding(&finding(ms, Arm::A1, Level::Suspect)).is_some());
+        let change = h.on_burst(at(ms + 1), Verdict::Sound, "30 of 30").expect("changes");
+        assert_eq!(change.to, HealthState::Healthy, "day {day}");
+    }
+}
+
+#[test]
+fn a_lost_signal_is_a_change_at_once_and_its_return_ends_it() {
+    let mut h = calibrated();
+    assert!(h.on_finding(&finding(1, Arm::Coverage, Level::Suspect)).is_some());
+    let change = h.on_burst(at(2), Verdict::Sound, "30 of 30").expect("changes");
+    assert_eq!(change.to, HealthState::Changed);
+    let change = h.on_signal_back(at(3), "back").expect("changes");
+    assert_eq!((change.to, change.reason.as_str()), (HealthState::Healthy, "signal_back"));
+    assert_eq!(h.on_signal_back(at(4), "back"), None);
+    assert!(h.on_finding(&finding(5, Arm::Coverage, Level::Suspect)).is_some());
+    assert_eq!(h.on_finding(&finding(6, Arm::A3, Level::Suspect)), None);
+    assert_eq!(h.on_signal_back(at(7), "back"), None, "another arm has its say");
+}
+
+#[test]
+fn live_answers_alone_are_cleared_by_a_sound_burst_or_a_changed_workload() {
+    let mut h = calibrated();
+    for ms in [1, 5] {
+        assert!(h.on_finding(&finding(ms, Arm::C1, Level::Suspect)).is_some());
+        let change = h.on_burst(at(ms + 1), Verdict::Sound, "30 of 30").expect("changes");
+        assert_eq!(change.reason, "cleared");
+    }
+    assert!(h.on_finding(&finding(9, Arm::C1, Level::Suspect)).is_some());
+    let change = h.on_workload_changed(at(10), "all moved").expect("changes");
+    assert_eq!((change.to, change.reason.as_str()), (HealthState::Healthy, "workload_changed"));
+    assert!(h.on_finding(&finding(11, Arm::C1, Level::Suspect)).is_some());
+    assert_eq!(h.on_finding(&finding(12, Arm::A1, Level::Suspect)), None);
+    assert_eq!(h.on_workload_changed(at(13), "all moved"), None, "canaries do not move with the workload");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const MIN_TEXT: usize = 8;
 #[derive(Debug)]
 pub(super) struct Embedded {
     pub(super) target: Arc<str>,
-    route: Arc<str>,
+    pub(super) route: Arc<str>,
     pub(super) at: Timestamp,
     healthy: bool,
     prompt: Vec<f32>,

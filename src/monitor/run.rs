@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use super::board::{Board, RouteCard};
 use super::live::{Embedded, Live};
 use super::orders::{Order, Report};
+use super::selftests::SelfTests;
 use super::target::{Effect, EventOf, Setup, TargetCore};
 use super::teller::Teller;
 use super::{Batch, Fact, Inbox, Observed};
@@ -128,6 +129,7 @@ pub struct Monitor {
     ticks: u32,
     pub(super) embedded_seen: u64,
     teller: Teller,
+    pub(super) tests: SelfTests,
 }
 
 impl std::fmt::Debug for Monitor {
@@ -171,6 +173,7 @@ impl Monitor {
             ticks: 0,
             embedded_seen: 0,
             teller: Teller::default(),
+            tests: SelfTests::default(),
         };
         for name in monitor.names() {
             monitor.publish(&name, now);
@@ -201,6 +204,7 @@ impl Monitor {
                 Some(command) = inbox.commands.recv() => self.command(command),
                 Some(report) = reports.recv() => self.report(report),
                 Some(answer) = embedded.recv() => self.embedded(answer),
+                Some(ended) = self.tests.next() => self.tested(&ended),
                 () = &mut mail => {
                     self.read(&inbox, &mut batch, &embedded_out).await;
                     mail.set(inbox.arrival(PAUSE));
@@ -264,6 +268,7 @@ impl Monitor {
                 let healthy = sound && watched.core.health().is_unsuspected();
                 let effects = watched.core.on_sample(&sample, None);
                 self.apply(&sample.target.clone(), effects);
+                self.watch_workload(&sample.route);
                 self.live.embed(*sample, healthy, embedded, &self.out.store);
             }
             Observed::Exchange(exchange) => self.out.store.record_exchange(*exchange),
@@ -272,11 +277,12 @@ impl Monitor {
 
     /// The vectors of a live prompt and answer are there.
     fn embedded(&mut self, answer: Embedded) {
-        let (target, at) = (Arc::clone(&answer.target), answer.at);
+        let (target, route, at) = (Arc::clone(&answer.target), Arc::clone(&answer.route), answer.at);
         let Some((drift, summary)) = self.live.record(answer) else { return };
         let Some(watched) = self.targets.get_mut(&target) else { return };
         if let Some(response) = drift.response {
             watched.core.on_signal(at, Signal::DriftCosine, response);
+            watched.core.on_drift(&route, response);
             self.out.store.record_point(Arc::clone(&target), "drift", at, response);
         }
         if let Some(prompt) = summary.prompt {
@@ -341,6 +347,7 @@ impl Monitor {
                 }
                 Effect::WarmUp => self.order(target, Order::WarmUp),
                 Effect::StopBurst => self.order(target, Order::StopBurst),
+                Effect::SelfTest { what, healthy } => self.tests.begin(target, what, healthy),
             }
         }
     }

@@ -4,6 +4,7 @@
 //! In shadow mode nothing here differs: the true computed state is published together with the mode,
 //! and the proxy does not act on it. An opening is then told as `would_open`.
 
+mod arms;
 mod telling;
 mod trial;
 mod view;
@@ -20,6 +21,7 @@ use crate::baseline::Baseline;
 use crate::breaker::{self, Breaker, Cause, Transition};
 use crate::clock::Timestamp;
 use crate::detect::burst::Report;
+use crate::detect::conformal::Healthy;
 use crate::detect::hard_faults::{HardFaults, Rate};
 use crate::detect::rule::{self, Rule, Ruling};
 use crate::detect::{self, Arm, Burst, Finding, Level, Signal, Signals, signal};
@@ -29,6 +31,7 @@ use crate::prompt::BurstReason;
 use crate::sample::{Admission, Outcome, Sample};
 use crate::verdict::{BreakerState, HealthState, Mode, Source, Unavailable};
 
+pub use arms::Learned;
 pub use view::TargetView;
 
 /// What a target is configured to be.
@@ -75,6 +78,14 @@ pub enum Effect {
     },
     /// A slow spike began: one small call warms the target's caches.
     WarmUp,
+    /// Enough is learned: find the limit that keeps its promise, off the loop, and tell
+    /// [`TargetCore::on_tested`].
+    SelfTest {
+        /// Of what.
+        what: Learned,
+        /// The observations.
+        healthy: Healthy,
+    },
 }
 
 /// An [`Event`] that can be compared in tests.
@@ -98,6 +109,9 @@ pub struct Saved {
     /// Healthy rates of hard faults.
     #[serde(default)]
     pub hard_faults: detect::hard_faults::Saved,
+    /// Healthy live blocks by route.
+    #[serde(default)]
+    pub blocks: std::collections::BTreeMap<Arc<str>, detect::blocks::Saved>,
 }
 
 /// All state of one target.
@@ -107,6 +121,7 @@ pub struct TargetCore {
     breaker: Breaker,
     health: Health,
     faults: HardFaults,
+    arms: arms::Arms,
     rules: Vec<Rule>,
     signals: Signals,
     baseline: Option<Arc<Baseline>>,
@@ -134,6 +149,7 @@ impl TargetCore {
             breaker: Breaker::new(setup.breaker.clone(), seed),
             health: Health::default(),
             faults: HardFaults::new(),
+            arms: arms::Arms::default(),
             rules,
             signals: Signals::default(),
             baseline: None,
@@ -159,6 +175,7 @@ impl TargetCore {
         self.breaker = Breaker::restore(self.setup.breaker.clone(), seed, saved.breaker, now);
         self.health = Health::restore(saved.health, now);
         self.faults = HardFaults::restore(&saved.hard_faults);
+        self.arms.restore(&saved.blocks);
         if let Some(why) = self.unavailable_by_breaker() {
             let _ = self
                 .health
@@ -169,7 +186,12 @@ impl TargetCore {
     /// What must survive a restart.
     #[must_use]
     pub fn saved(&self) -> Saved {
-        Saved { breaker: self.breaker.saved(), health: self.health.saved(), hard_faults: self.faults.saved() }
+        Saved {
+            breaker: self.breaker.saved(),
+            health: self.health.saved(),
+            hard_faults: self.faults.saved(),
+            blocks: self.arms.saved(),
+        }
     }
 
     /// Takes new values (a reload); state stays, rules begin anew.
@@ -195,6 +217,7 @@ impl TargetCore {
         let (faults, answers) = baseline.as_ref().map_or((0, 0), |b| b.hard_faults);
         self.faults.set_golden(Rate { faults, answers });
         let change = self.health.set_calibrated(now, baseline.is_some(), bursts);
+        self.arms.set_baseline(baseline.as_deref());
         self.baseline = baseline;
         self.coverage.clear();
         let mut effects = Vec::new();
@@ -239,6 +262,7 @@ impl TargetCore {
             self.entropy_unavailable = sample.signals.entropy_unavailable;
             self.watch_coverage(sample, &mut effects);
         }
+        self.watch_answers(sample, &mut effects);
         effects
     }
 

@@ -43,6 +43,7 @@ impl TargetCore {
 
     pub(super) fn recover(&mut self, t: &Transition, effects: &mut Vec<Effect>) {
         self.faults.restart();
+        self.arms.restart();
         self.rules.iter_mut().for_each(Rule::restart);
         self.available(t.at, effects);
         let change = self.health.on_recovery(t.at, &t.message);

@@ -7,11 +7,11 @@ use crate::detect::burst::Verdict;
 use crate::sample::{CheckResult, Signals as Measured, Timing, Usage};
 use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
 
-fn at(ms: u64) -> Timestamp {
+pub(super) fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000_000 + ms)
 }
 
-fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         name: Arc::from("a"),
         mode: Mode::Enforce,
@@ -23,7 +23,7 @@ fn setup() -> Setup {
     }
 }
 
-fn baseline() -> Arc<Baseline> {
+pub(super) fn baseline() -> Arc<Baseline> {
     let prompt = PromptBaseline { runs: 3, passes: 3, ..PromptBaseline::default() };
     Arc::new(Baseline {
         prompts: (0..30).map(|i| (Arc::from(format!("p{i}")), prompt.clone())).collect(),
@@ -60,7 +60,7 @@ fn outcome(core: &TargetCore, ms: u64, class: Option<FaultClass>, flags: &[Flag]
     }
 }
 
-fn sample(core: &TargetCore, ms: u64, source: Source, prompt: u32, pass: bool) -> Sample {
+pub(super) fn sample(core: &TargetCore, ms: u64, source: Source, prompt: u32, pass: bool) -> Sample {
     Sample {
         at: at(ms),
         request_id: Arc::from("x"),
@@ -86,7 +86,7 @@ fn sample(core: &TargetCore, ms: u64, source: Source, prompt: u32, pass: bool) -
     }
 }
 
-fn kinds(effects: &[Effect]) -> Vec<EventKind> {
+pub(super) fn kinds(effects: &[Effect]) -> Vec<EventKind> {
     let kind = |e: &Effect| match e {
         Effect::Event(e) => Some(e.0.kind),
         _ => None,
@@ -94,7 +94,7 @@ fn kinds(effects: &[Effect]) -> Vec<EventKind> {
     effects.iter().filter_map(kind).collect()
 }
 
-fn transition(effects: &[Effect]) -> Option<&Transition> {
+pub(super) fn transition(effects: &[Effect]) -> Option<&Transition> {
     effects.iter().find_map(|e| if let Effect::Transition(t) = e { Some(t) } else { None })
 }
 
@@ -109,7 +109,7 @@ fn break_it(core: &mut TargetCore, ms: u64) -> Vec<Effect> {
 }
 
 /// Runs a burst whose items pass or fail alike; the effects of the last item.
-fn burst(core: &mut TargetCore, ms: u64, reason: BurstReason, pass: bool) -> Vec<Effect> {
+pub(super) fn burst(core: &mut TargetCore, ms: u64, reason: BurstReason, pass: bool) -> Vec<Effect> {
     core.on_burst_started(at(ms), reason, 30, core.breaker().generation());
     for i in 0..30 {
         let item = sample(core, ms + u64::from(i), Source::Burst, i, pass);
@@ -404,7 +404,7 @@ fn the_view_serialises_without_nan_and_names_its_arms() {
     assert_eq!(view["signals"]["drift_cosine"]["n"], 10);
     let arms: Vec<&str> =
         view["arms"].as_array().expect("list").iter().filter_map(|a| a["arm"].as_str()).collect();
-    assert_eq!(arms, ["c2", "b1"]);
+    assert_eq!(arms, ["c2", "a1", "a3", "c1", "b1"]);
     assert_eq!(view["health"], "healthy");
 }
 

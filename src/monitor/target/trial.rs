@@ -9,7 +9,7 @@ use crate::detect::burst::{Item, Report, Verdict};
 use crate::event::EventKind;
 use crate::prompt::BurstReason;
 use crate::sample::{CheckResult, Sample};
-use crate::verdict::FaultClass;
+use crate::verdict::{FaultClass, HealthState};
 
 use super::{Effect, TargetCore};
 
@@ -115,6 +115,9 @@ impl TargetCore {
             if report.verdict == Verdict::Degraded {
                 self.act_on(&report.finding(burst.started()), effects);
             }
+        }
+        if report.verdict == Verdict::Sound {
+            self.arms.on_sound(self.health.quality() == HealthState::Changed);
         }
         self.last_burst = Some(report);
     }

@@ -58,6 +58,8 @@ pub struct TargetView {
     pub signals: BTreeMap<&'static str, Summary>,
     /// Each detector's standing.
     pub arms: Vec<ArmStatus>,
+    /// Canaries until a finding if every answer were another model's, by the fastest arm that can run now.
+    pub expected_delay_canaries: Option<f64>,
     /// Usable logprob positions ÷ tokens of the last canaries.
     pub coverage: Option<f64>,
     /// Why entropy is not known, if so.
@@ -98,6 +100,7 @@ impl TargetCore {
             capacity_degraded: self.breaker.capacity_degraded(now),
             misconfigured: self.misconfigured,
             signals: self.signals.summary(now),
+            expected_delay_canaries: self.expected_delay(),
             arms: self.arms(now),
             coverage: mean(&self.coverage),
             entropy_unavailable: self.entropy_unavailable,
@@ -108,6 +111,12 @@ impl TargetCore {
         }
     }
 
+    fn expected_delay(&self) -> Option<f64> {
+        let canary = |a: &ArmStatus| matches!(a.arm, Arm::A1 | Arm::A3) && a.unavailable.is_none();
+        let delays = self.arms.status().into_iter().filter(canary).filter_map(|a| a.expected_delay);
+        delays.filter(|_| self.setup.detect.canaries()).min_by(f64::total_cmp)
+    }
+
     fn arms(&self, now: Timestamp) -> Vec<ArmStatus> {
         let mut arms = self.faults.status(now);
         if !self.setup.detect.hard_faults() {
@@ -115,6 +124,17 @@ impl TargetCore {
                 arm.unavailable = Some("switched off".to_owned());
             }
         }
+        let mut own = self.arms.status();
+        for arm in &mut own {
+            let on = match arm.arm {
+                Arm::C1 => self.setup.detect.blocks(),
+                _ => self.setup.detect.canaries(),
+            };
+            if !on {
+                arm.unavailable = Some("switched off".to_owned());
+            }
+        }
+        arms.extend(own);
         arms.push(self.burst_status());
         arms
     }

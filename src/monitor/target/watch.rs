@@ -63,20 +63,31 @@ impl TargetCore {
             return;
         }
         let mean = self.coverage.iter().sum::<f64>() / self.coverage.len() as f64;
-        let lost = mean < COVERAGE_LOST;
+        // A baseline of an earlier version does not tell; one-token canaries have nearly all.
+        let health = self.baseline.as_ref().and_then(|b| b.canary.as_ref()).map_or(0.0, |c| c.coverage);
+        let limit = COVERAGE_LOST * if health > 0.0 { health } else { 1.0 };
+        let lost = mean < limit;
         if lost == std::mem::replace(&mut self.coverage_lost, lost) {
             return;
         }
         let (word, message) = if lost {
             (
                 "logprobs_lost",
-                format!("logprobs cover {:.0} % of tokens, health gave nearly all", mean * 100.0),
+                format!(
+                    "logprobs cover {:.0} % of tokens, in health they cover more than {:.0} %",
+                    mean * 100.0,
+                    limit * 100.0
+                ),
             )
         } else {
             ("logprobs_back", format!("logprobs cover {:.0} % of tokens again", mean * 100.0))
         };
-        let data = serde_json::json!({ "coverage": mean, "limit": COVERAGE_LOST });
+        let data = serde_json::json!({ "coverage": mean, "limit": limit });
         self.tell(sample.at, EventKind::SignalLost, word, &message, data, effects);
+        if !lost {
+            let change = self.health.on_signal_back(sample.at, &message);
+            self.tell_change(sample.at, change, effects);
+        }
         if lost {
             self.act_on(
                 &Finding {
@@ -87,7 +98,7 @@ impl TargetCore {
                     reason: word.to_owned(),
                     statistic: mean,
                     n: COVERAGE_CANARIES as u64,
-                    limit: COVERAGE_LOST,
+                    limit,
                     arl0: None,
                     onset: None,
                     message,
