@@ -144,7 +144,7 @@ fn values(sample: &Sample) -> [Option<f64>; DRIFT] {
         s.tokens.map(|n| (n as f64).ln_1p()),
         s.repetition,
         s.foreign_share,
-        is(Flag::Refusal),
+        is(Flag::Refusal).filter(|_| !sample.light), // not looked for
         is(Flag::EmptyOutput),
     ]
 }

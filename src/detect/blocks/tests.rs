@@ -23,6 +23,7 @@ fn answer(at: u64, entropy: Option<f64>, tokens: u64, flags: FlagSet) -> Sample 
         prompt_text: None,
         answer_text: None,
         partial: false,
+        light: false,
         generation: 0,
     }
 }
