@@ -6,6 +6,7 @@ pub(crate) mod cases;
 #[path = "../support/http.rs"]
 pub(crate) mod http;
 pub(crate) mod upstream;
+pub(crate) mod wires;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

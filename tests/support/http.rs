@@ -111,7 +111,7 @@ pub(crate) fn request(
 }
 
 /// The chunks' contents, and whether the last, empty one came.
-fn unchunk(mut rest: &[u8]) -> (Vec<u8>, bool) {
+pub(crate) fn unchunk(mut rest: &[u8]) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     loop {
         let Some(end) = rest.windows(2).position(|w| w == b"\r\n") else { return (body, false) };
