@@ -19,6 +19,7 @@ mod classes;
 mod conclude;
 mod confidence;
 mod dimensions;
+mod encoding;
 mod framed;
 mod retry_after;
 pub mod schema;
@@ -193,8 +194,8 @@ impl Judge {
     #[must_use]
     pub fn finish(self, at_ms: u64, end: End) -> Verdict {
         let Self { ask, head, body, mut doc, mut answer, first_byte_ms } = self;
-        let (received, bad_encoding) = (body.received, body.bad_encoding);
-        let partial = body.partial;
+        let (received, bad_encoding) = (body.received, body.has_bad_encoding());
+        let (partial, cut_encoding) = (body.is_partial(), body.is_cut());
         let expects_stream = ask.stream || body.expects_sse;
         let rest = body.finish(&mut |unit| {
             take(unit, &mut doc, &mut answer, at_ms, &ask);
@@ -207,6 +208,7 @@ impl Judge {
             received,
             first_byte_ms,
             bad_encoding,
+            cut_encoding,
             partial,
             broken: false,
             expects_stream,

@@ -33,7 +33,7 @@ pub struct Args {
     /// Content type of the answer; told from its first bytes if not given
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// Content encoding of the answer (gzip, deflate)
+    /// Content encoding of the answer (gzip, deflate, br, zstd)
     #[arg(long, value_name = "ENCODING")]
     pub content_encoding: Option<String>,
     /// Inference-Header-Content-Length of the answer: bytes of its JSON document, where raw tensors follow (kserve)

@@ -3,11 +3,8 @@
 //! What a body is, is told by its first bytes and only then by `content-type`: servers send JSON errors
 //! as `text/event-stream`, streams as `application/json`, and HTML or gzip as anything.
 
-use std::io::Write as _;
-
-use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-
 use super::Head;
+use super::encoding::Encoding;
 use crate::verdict::Wire;
 use crate::wire::ndjson::Ndjson;
 use crate::wire::sse::{self, Sse};
@@ -17,10 +14,6 @@ pub(super) const MAX_JSON: usize = 8 << 20;
 /// Longest line or event of a stream that is analysed, bytes. A chunk of logprobs takes a few kB; a
 /// closing event that repeats the whole answer may take far more.
 const MAX_LINE: usize = 256 << 10;
-/// Most decoded bytes of an encoded body; guards against bodies that inflate without end.
-const MAX_DECODED: usize = 64 << 20;
-/// Encoded bytes decoded at a time; deflate expands at most 1032 times.
-const DECODE_STEP: usize = 512;
 /// First bytes that tell what a body is.
 const SNIFF: usize = 6;
 
@@ -57,35 +50,18 @@ enum Framing {
     Opaque,
 }
 
-#[derive(Debug)]
-enum Decoder {
-    Identity,
-    /// Waits for the first byte, which tells zlib from raw deflate.
-    Deflate,
-    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
-    Zlib(Box<ZlibDecoder<Vec<u8>>>),
-    Raw(Box<DeflateDecoder<Vec<u8>>>),
-    /// An encoding that cannot be read, or a broken one.
-    Dead,
-}
-
 /// The body between two pieces of it.
 #[derive(Debug)]
 pub(super) struct Body {
-    decoder: Decoder,
+    encoding: Encoding,
     framing: Framing,
     /// The head announced events.
     pub(super) expects_sse: bool,
     expects_lines: bool,
     /// The head announced lines.
     announced_lines: bool,
-    decoded: usize,
     /// Bytes as they came.
     pub(super) received: u64,
-    /// Something could not be analysed.
-    pub(super) partial: bool,
-    /// The declared encoding is not what the bytes are.
-    pub(super) bad_encoding: bool,
     /// A byte that is not white space has come.
     has_substance: bool,
 }
@@ -93,35 +69,24 @@ pub(super) struct Body {
 impl Body {
     pub(super) fn new(head: &Head, wire: Wire, stream: bool) -> Self {
         let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let encoding = head.content_encoding.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
-        let decoder = match encoding.as_str() {
-            "" | "identity" => Decoder::Identity,
-            "gzip" | "x-gzip" => Decoder::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))),
-            "deflate" => Decoder::Deflate,
-            // br and zstd are not read yet: the answer passes, the analysis says partial.
-            _ => Decoder::Dead,
-        };
         // Raw tensors may follow the document: not a byte of it may be lost, white space included.
         let framed = wire == Wire::KserveInfer && head.inference_header_length.is_some();
         let ollama = matches!(wire, Wire::OllamaChat | Wire::OllamaGenerate);
         let announced_lines = ["ndjson", "jsonl", "stream+json"].iter().any(|k| kind.contains(k));
         Self {
-            partial: matches!(decoder, Decoder::Dead),
-            decoder,
+            encoding: Encoding::declared(head.content_encoding.as_deref().unwrap_or_default()),
             framing: if framed { Framing::Json(Vec::new(), false) } else { Framing::Undecided(Vec::new()) },
             expects_sse: kind.contains("event-stream"),
             expects_lines: announced_lines || (ollama && stream),
             announced_lines,
-            decoded: 0,
             received: 0,
-            bad_encoding: false,
             has_substance: false,
         }
     }
 
     /// Whether anything but white space came; of an encoded body, anything.
     pub(super) fn has_begun(&self) -> bool {
-        self.has_substance || (self.received > 0 && !matches!(self.decoder, Decoder::Identity))
+        self.has_substance || (self.received > 0 && !self.encoding.is_identity())
     }
 
     /// Whether the body came as a stream of events or lines.
@@ -132,46 +97,22 @@ impl Body {
     /// Takes the next bytes. True if bytes of a whole JSON body came, white space aside.
     pub(super) fn push(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Unit<'_>)) -> bool {
         self.received = self.received.saturating_add(bytes.len() as u64);
-        if matches!(self.decoder, Decoder::Deflate) && !bytes.is_empty() {
-            self.decoder = if bytes[0] & 0x0f == 8 {
-                Decoder::Zlib(Box::new(ZlibDecoder::new(Vec::new())))
-            } else {
-                Decoder::Raw(Box::new(DeflateDecoder::new(Vec::new())))
-            };
+        if self.encoding.is_identity() {
+            return self.plain(bytes, emit);
         }
-        match &self.decoder {
-            Decoder::Identity => return self.plain(bytes, emit),
-            Decoder::Dead => return false,
-            _ => {}
-        }
+        let mut encoding = std::mem::take(&mut self.encoding);
         let mut substance = false;
-        for step in bytes.chunks(DECODE_STEP) {
-            let mut plain = self.decode(step);
-            let room = MAX_DECODED - self.decoded;
-            if plain.len() > room {
-                plain.truncate(room);
-                self.partial = true;
-                self.decoder = Decoder::Dead;
-            }
-            self.decoded += plain.len();
-            substance |= self.plain(&plain, emit);
-        }
+        encoding.push(bytes, &mut |plain| {
+            substance |= self.plain(plain, emit);
+            self.wants_more()
+        });
+        self.encoding = encoding;
         substance
     }
 
-    fn decode(&mut self, step: &[u8]) -> Vec<u8> {
-        let (done, plain) = match &mut self.decoder {
-            Decoder::Gzip(d) => (d.write_all(step).and_then(|()| d.flush()), std::mem::take(d.get_mut())),
-            Decoder::Zlib(d) => (d.write_all(step).and_then(|()| d.flush()), std::mem::take(d.get_mut())),
-            Decoder::Raw(d) => (d.write_all(step).and_then(|()| d.flush()), std::mem::take(d.get_mut())),
-            _ => return Vec::new(),
-        };
-        if done.is_err() {
-            self.partial = true;
-            self.bad_encoding = true;
-            self.decoder = Decoder::Dead;
-        }
-        plain
+    /// Whether further bytes can change anything.
+    fn wants_more(&self) -> bool {
+        !matches!(self.framing, Framing::Json(_, true))
     }
 
     fn plain(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Unit<'_>)) -> bool {
@@ -250,6 +191,21 @@ impl Body {
             return Some(Framing::Sse(Sse::new(MAX_LINE)));
         }
         (seen.len() >= SNIFF || !fields.iter().any(|f| f.starts_with(seen))).then(json)
+    }
+
+    /// Something could not be analysed.
+    pub(super) fn is_partial(&self) -> bool {
+        self.encoding.is_partial
+    }
+
+    /// The declared encoding is not what the bytes are.
+    pub(super) fn has_bad_encoding(&self) -> bool {
+        self.encoding.is_broken
+    }
+
+    /// The encoded bytes stopped before the encoding's own end.
+    pub(super) fn is_cut(&self) -> bool {
+        self.encoding.is_cut()
     }
 
     /// Ends the body.

@@ -32,6 +32,8 @@ pub(super) struct Seen<'a> {
     pub(super) received: u64,
     pub(super) first_byte_ms: Option<u64>,
     pub(super) bad_encoding: bool,
+    /// The encoded bytes stopped before the encoding's own end.
+    pub(super) cut_encoding: bool,
     pub(super) partial: bool,
     /// The document stopped making sense or ended early.
     pub(super) broken: bool,
@@ -103,8 +105,9 @@ impl Seen<'_> {
         raise(self.bad_encoding, Flag::NonJsonBody);
         match std::mem::replace(&mut self.rest, Rest::Opaque) {
             Rest::Empty => {
-                raise(!short && !gone && !self.partial, Flag::EmptyBody);
-                raise(short && self.head.content_length.is_some_and(|l| l > 0), Flag::BodyTruncated);
+                let cut = self.cut_encoding && self.received > 0 && !gone;
+                raise(!short && !gone && !self.partial && !cut, Flag::EmptyBody);
+                raise(cut || (short && self.head.content_length.is_some_and(|l| l > 0)), Flag::BodyTruncated);
                 raise(!gone && self.expects_stream && !self.partial, Flag::StreamIncomplete);
                 self.rest = Rest::Empty;
             }
@@ -119,6 +122,7 @@ impl Seen<'_> {
                 let complete = !cut && !short && !gone && !self.partial;
                 let mut framed = Framed::split(self.ask.wire, declared, &held, complete);
                 let (root, odd) = doc.parse(framed.json);
+                let short = short || (self.cut_encoding && odd.broken && !gone);
                 self.partial |= cut || odd.cut;
                 let broken = odd.broken && !self.partial && !gone;
                 self.broken = odd.broken;

@@ -381,16 +381,42 @@ fn bodies_of_any_declared_encoding_are_read_or_called_partial() {
     };
     let mut raw = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
     raw.write_all(plain).expect("written");
-    for (encoding, body) in
-        [("gzip", gzip(plain)), ("deflate", zlib(plain)), ("deflate", raw.finish().expect("bytes"))]
-    {
+    for (encoding, body) in [
+        ("gzip", gzip(plain)),
+        ("deflate", zlib(plain)),
+        ("deflate", raw.finish().expect("bytes")),
+        ("br", encoding::tests::brotli(plain)),
+        ("zstd", encoding::tests::zstd(plain)),
+    ] {
         let verdict = of(encoding, &body);
         flags(&verdict, "");
         assert!(&*verdict.text == "Hello." && !verdict.partial);
     }
-    let unread = of("br", b"\x8b\x02\x80");
+    let unread = of("lz4", b"\x8b\x02\x80");
     assert!(unread.partial && unread.class.is_none() && unread.flags.is_empty());
-    flags(&of("gzip", plain), "non_json_body");
+    for encoding in ["gzip", "br", "zstd", "deflate"] {
+        flags(&of(encoding, plain), "non_json_body");
+    }
+    flags(&of("gzip", &gzip(b"<html>Bad gateway</html>")), "non_json_body");
+    let cut = |mut body: Vec<u8>| {
+        body.truncate(body.len() - 20);
+        body
+    };
+    for (encoding, body) in [("gzip", cut(gzip(plain))), ("zstd", cut(encoding::tests::zstd(plain)))] {
+        let verdict = of(encoding, &body);
+        assert!(verdict.flags.contains(Flag::BodyTruncated), "{encoding}: {}", verdict.flags);
+        assert_eq!(verdict.class, Some(FaultClass::Upstream), "{encoding}");
+    }
+}
+
+#[test]
+fn an_encoding_that_nobody_declared_is_told_and_not_undone() {
+    let plain = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
+    for body in [gzip(plain), zlib(plain), encoding::tests::zstd(plain), encoding::tests::brotli(plain)] {
+        let verdict = judge("{}", head(200, JSON), &body, End::Complete);
+        flags(&verdict, "non_json_body");
+        assert_eq!((verdict.class, &*verdict.text), (Some(FaultClass::Upstream), ""));
+    }
 }
 
 #[test]
@@ -504,7 +530,7 @@ proptest! {
         request in prop_oneof![Just("{}"), Just(r#"{"stream":true,"logprobs":true,"tools":[{"name":"f"}],"response_format":{"type":"json_object"}}"#), Just("")],
         status in prop_oneof![Just(200_u16), Just(0), Just(400), Just(429), Just(500)],
         kind in prop_oneof![Just(SSE), Just(JSON), Just("application/x-ndjson"), Just("")],
-        encoding in prop_oneof![Just(None), Just(Some("gzip")), Just(Some("deflate")), Just(Some("br"))],
+        encoding in prop_oneof![Just(None), Just(Some("gzip")), Just(Some("deflate")), Just(Some("br")), Just(Some("zstd")), Just(Some("lz4"))],
         end in prop_oneof![Just(End::Complete), Just(End::Broken), Just(End::ClientGone), Just(End::TimedOut(Limit::StreamIdle))],
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         wire in prop::sample::select(Wire::ALL.to_vec()),
@@ -513,6 +539,8 @@ proptest! {
         let body = match encoding {
             Some("gzip") if encoded => gzip(&body),
             Some("deflate") if encoded => zlib(&body),
+            Some("br") if encoded => encoding::tests::brotli(&body),
+            Some("zstd") if encoded => encoding::tests::zstd(&body),
             _ => body,
         };
         let head = Head { content_encoding: encoding.map(str::to_owned), ..head(status, kind) };

@@ -99,7 +99,7 @@ impl Datatype {
                 Self::Uint(_) | Self::Bytes => bits as f64,
             });
         }
-        bytes.len() % size == 0
+        bytes.len().is_multiple_of(size)
     }
 }
 
