@@ -91,6 +91,8 @@ pub struct Progress {
     pub progressed: bool,
     /// The terminal sign has been seen.
     pub terminal: bool,
+    /// The body turned out to be a stream, whatever its head said.
+    pub is_stream: bool,
     /// Flags that already stand and will not be withdrawn.
     pub flags: FlagSet,
 }
@@ -186,6 +188,7 @@ impl Judge {
             has_content: self.answer.has_content,
             progressed,
             terminal: self.answer.marked_end || self.answer.all_finished(),
+            is_stream: self.body.is_stream(),
             flags,
         }
     }

@@ -69,13 +69,17 @@ pub(super) async fn hold(
     let Some((started_ms, streaming)) = ledger.running().map(|r| (r.elapsed_ms(), r.is_streaming())) else {
         return Held::Lost(ledger, no_answer("no try is under way"), FaultClass::Client, FaultKind::Caller);
     };
-    let bounds = bounds(&ledger, inquiry, limits, started_ms, streaming);
-    let streaming = streaming && status.is_success();
-    let (max_bytes, max_ms) = if streaming {
-        (ledger.live.hold.max_bytes(), Some(started_ms + ledger.live.hold.max_ms()))
-    } else {
-        (ledger.live.hold.max_json_bytes(), None)
+    let mut bounds = limits_of(&ledger, inquiry, limits, started_ms, streaming);
+    let mut streaming = streaming && status.is_success();
+    let room = |ledger: &Ledger, streaming| {
+        let hold = &ledger.live.hold;
+        if streaming {
+            (hold.max_bytes(), Some(started_ms + hold.max_ms()))
+        } else {
+            (hold.max_json_bytes(), None)
+        }
     };
+    let (mut max_bytes, mut max_ms) = room(&ledger, streaming);
     let mut pieces: VecDeque<Bytes> = VecDeque::new();
     let mut bytes = 0;
     loop {
@@ -87,6 +91,11 @@ pub(super) async fn hold(
                 let progress = ledger.saw(&piece);
                 bytes += piece.len();
                 pieces.push_back(piece);
+                if progress.is_stream && !streaming && status.is_success() {
+                    streaming = true;
+                    bounds = limits_of(&ledger, inquiry, limits, started_ms, true);
+                    (max_bytes, max_ms) = room(&ledger, true);
+                }
                 if streaming && let Some(kind) = early_fault(progress.flags) {
                     let ended = ledger.end(End::Complete);
                     return early(ledger, ended, kind);
@@ -163,7 +172,13 @@ fn early_fault(flags: FlagSet) -> Option<FaultKind> {
     flags.first_of(FaultClass::QualityHard).map(FaultKind::Quality)
 }
 
-fn bounds(ledger: &Ledger, inquiry: &Inquiry, limits: &Limits, started_ms: u64, streaming: bool) -> Bounds {
+fn limits_of(
+    ledger: &Ledger,
+    inquiry: &Inquiry,
+    limits: &Limits,
+    started_ms: u64,
+    streaming: bool,
+) -> Bounds {
     let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let total = ms(limits.total());
     let total = inquiry.left_ms(ledger).map_or(total, |left| total.min(started_ms.saturating_add(left)));

@@ -134,6 +134,8 @@ impl Running {
         let now = self.watch.elapsed_ms();
         self.seen_bytes += piece.len() as u64;
         let progress = self.judge.push(now, piece);
+        // Servers send streams under the name of JSON, too.
+        self.streaming |= progress.is_stream;
         if self.streaming {
             self.note_limits(now, progress);
         }

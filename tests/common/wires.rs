@@ -72,7 +72,11 @@ impl WireAnswer {
 
     /// What an upstream does to give it, a chunk for each piece.
     pub(crate) fn acts(&self) -> Vec<Act> {
-        let kind = self.json["content_type"].as_str().expect("a type");
+        self.acts_as(self.json["content_type"].as_str().expect("a type"))
+    }
+
+    /// Likewise, under this content type.
+    pub(crate) fn acts_as(&self, kind: &str) -> Vec<Act> {
         let head = format!(
             "HTTP/1.1 {} X\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n",
             self.status()
