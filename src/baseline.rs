@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::verdict::ClassOutput;
 
 /// Format version that is written and read.
 pub const BASELINE_VERSION: u32 = 1;
@@ -37,6 +38,10 @@ pub struct Fingerprint {
     pub embedder: String,
     /// sha256 of `prompts.jsonl`, hexadecimal.
     pub golden: String,
+    /// What the scores of a classifier are; `None` for what is none. Another kind is told as a change and
+    /// not refused: both give the same distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_output: Option<ClassOutput>,
 }
 
 /// One golden prompt on one healthy target.

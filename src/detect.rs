@@ -25,6 +25,7 @@ pub mod drift;
 mod finding;
 pub mod hard_faults;
 pub mod novelty;
+pub mod output;
 mod params;
 pub mod rule;
 pub mod selftest;

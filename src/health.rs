@@ -194,7 +194,8 @@ impl Health {
                 self.last_suspicion = now;
                 self.changed_arm |= matches!(finding.arm, Arm::A1 | Arm::A3);
                 // A lost signal stays lost; what had changed is not healthy again for a sound burst.
-                self.lasting |= finding.arm == Arm::Coverage || self.quality == HealthState::Changed;
+                self.lasting |= matches!(finding.arm, Arm::Coverage | Arm::Output)
+                    || self.quality == HealthState::Changed;
                 match self.quality {
                     HealthState::Suspect | HealthState::Degraded => {
                         self.add_reason(finding);

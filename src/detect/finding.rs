@@ -24,6 +24,8 @@ pub enum Arm {
     Rule,
     /// A signal that health had is gone.
     Coverage,
+    /// What a classifier's scores are has changed.
+    Output,
 }
 
 impl Arm {
@@ -38,6 +40,7 @@ impl Arm {
             Self::C2 => "c2",
             Self::Rule => "rule",
             Self::Coverage => "coverage",
+            Self::Output => "output",
         }
     }
 }

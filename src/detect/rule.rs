@@ -155,13 +155,16 @@ impl Params {
             Signal::GoldenAccuracy
             | Signal::Coverage
             | Signal::Confidence
+            | Signal::ClassEntropyRatio
+            | Signal::Margin
             | Signal::TailMass
             | Signal::Repetition
             | Signal::ForeignShare
             | Signal::RefusalRatio
             | Signal::HardFaultRatio
             | Signal::FallbackRatio => (0.0, 1.0),
-            Signal::ConfidenceVariance => (0.0, 0.5),
+            // Bounded by 0.25 (Popoviciu); a sample variance of two values by twice that.
+            Signal::ConfidenceVariance | Signal::MarginVariance => (0.0, 0.5),
             Signal::DriftCosine | Signal::PromptDrift => (0.0, 2.0),
             Signal::LogprobMean => (-40.0, 0.0),
             _ => (0.0, f64::INFINITY),

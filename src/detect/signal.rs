@@ -47,6 +47,16 @@ signals! {
     Confidence = "confidence",
     /// Variance of the confidence over the window.
     ConfidenceVariance = "confidence_variance",
+    /// Entropy of a classifier's distribution, nats.
+    ClassEntropy = "class_entropy",
+    /// The same divided by its maximum, ln of the number of classes.
+    ClassEntropyRatio = "class_entropy_ratio",
+    /// Variance of the class entropy over the window.
+    ClassEntropyVariance = "class_entropy_variance",
+    /// Top-1 less top-2 probability of a classifier.
+    Margin = "margin",
+    /// Variance of the margin over the window.
+    MarginVariance = "margin_variance",
     /// Share of repeated 4-grams.
     Repetition = "repetition",
     /// Compression ratio of the trailing window.
@@ -108,6 +118,9 @@ pub fn of(sample: &Sample, drift: Option<f64>) -> impl Iterator<Item = (Signal, 
         (Signal::LogprobMean, s.logprob_mean),
         (Signal::Coverage, s.coverage),
         (Signal::Confidence, s.confidence.or_else(|| s.logprob_mean.map(f64::exp))),
+        (Signal::ClassEntropy, s.class_entropy),
+        (Signal::ClassEntropyRatio, s.class_entropy_ratio),
+        (Signal::Margin, s.margin),
         (Signal::Repetition, s.repetition),
         (Signal::Compression, s.compression),
         (Signal::ForeignShare, s.foreign_share),
@@ -140,6 +153,8 @@ impl SignalWindow {
     const fn source(&self) -> Signal {
         match self.signal {
             Signal::ConfidenceVariance => Signal::Confidence,
+            Signal::ClassEntropyVariance => Signal::ClassEntropy,
+            Signal::MarginVariance => Signal::Margin,
             other => other,
         }
     }
@@ -160,7 +175,9 @@ impl SignalWindow {
 
     pub(super) fn value(&self, now: Timestamp) -> Option<f64> {
         match self.signal {
-            Signal::ConfidenceVariance => self.window.variance(now),
+            Signal::ConfidenceVariance | Signal::ClassEntropyVariance | Signal::MarginVariance => {
+                self.window.variance(now)
+            }
             Signal::EntropyMax => self.window.max(now),
             _ => self.window.mean(now),
         }
@@ -170,7 +187,7 @@ impl SignalWindow {
 /// One published signal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Mean over the window (largest for `entropy_max`, variance for `confidence_variance`).
+    /// Mean over the window (largest for `entropy_max`, variance for `…_variance`).
     pub value: f64,
     /// Answers it rests on.
     pub n: usize,

@@ -130,6 +130,7 @@ pub struct TargetCore {
     burst_prompts: bool,
     coverage: Vec<f64>,
     coverage_lost: bool,
+    output: detect::output::OutputWatch,
     entropy_unavailable: Option<Unavailable>,
     refusals: u32,
     misconfigured: bool,
@@ -158,6 +159,7 @@ impl TargetCore {
             burst_prompts: false,
             coverage: Vec::new(),
             coverage_lost: false,
+            output: detect::output::OutputWatch::default(),
             entropy_unavailable: None,
             refusals: 0,
             misconfigured: false,
@@ -261,6 +263,10 @@ impl TargetCore {
         if matches!(sample.source, Source::Canary | Source::Burst | Source::Probe) {
             self.entropy_unavailable = sample.signals.entropy_unavailable;
             self.watch_coverage(sample, &mut effects);
+        }
+        let healthy = self.baseline.as_ref().and_then(|b| b.fingerprint.class_output);
+        if let Some(finding) = self.output.record(sample, healthy) {
+            self.act_on(&finding, &mut effects);
         }
         self.watch_answers(sample, &mut effects);
         effects

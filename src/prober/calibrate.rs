@@ -12,7 +12,7 @@ use crate::detect::calibration::{Calibration, Effort, Observation, Refusal};
 use crate::embed::EmbedHandle;
 use crate::golden::GoldenSet;
 use crate::prompt::PromptKind;
-use crate::verdict::{FaultClass, Source};
+use crate::verdict::{ClassOutput, FaultClass, Source};
 
 use super::ask::{Answered, Asker, CANARY_TOP_K};
 
@@ -45,6 +45,7 @@ pub struct Session {
     run: Calibration,
     engine: String,
     with_logprobs: u32,
+    class_output: Option<ClassOutput>,
     left_out: u32,
 }
 
@@ -54,7 +55,7 @@ impl Session {
     pub fn new(asker: &Asker, golden: &GoldenSet, effort: Effort, seed: u64) -> Self {
         let prompts: Arc<[_]> = golden.prompts().to_vec().into();
         let run = Calibration::new(Arc::clone(asker.target()), prompts, effort, seed);
-        Self { run, engine: String::new(), with_logprobs: 0, left_out: 0 }
+        Self { run, engine: String::new(), with_logprobs: 0, class_output: None, left_out: 0 }
     }
 
     /// Calls made and calls planned.
@@ -89,7 +90,9 @@ impl Session {
             return Ok(Some(answered));
         }
         self.left_out = 0;
-        self.with_logprobs += u32::from(answered.sample.signals.entropy_mean.is_some());
+        let signals = &answered.sample.signals;
+        self.with_logprobs += u32::from(signals.entropy_mean.is_some() || signals.class_output.is_some());
+        self.class_output = signals.class_output.or(self.class_output);
         if let Some(name) = &answered.engine {
             self.engine.clone_from(name);
         }
@@ -116,7 +119,8 @@ impl Session {
         embedder: Option<&EmbedHandle>,
         clock: &Clock,
     ) -> Result<Baseline, CalibrateError> {
-        let fingerprint = fingerprint(asker, golden, embedder, self.engine, self.with_logprobs > 0);
+        let mut fingerprint = fingerprint(asker, golden, embedder, self.engine, self.with_logprobs > 0);
+        fingerprint.class_output = self.class_output;
         let (run, now) = (self.run, clock.now());
         // The self-test computes for a second: not on a thread that serves callers.
         match tokio::task::spawn_blocking(move || run.finish(now, fingerprint)).await {
@@ -145,6 +149,7 @@ pub fn fingerprint(
         temperature: 0.0,
         embedder: embedder.map(|e| e.embedder().sha256().to_owned()).unwrap_or_default(),
         golden: golden.hash().to_string(),
+        class_output: None,
     }
 }
 

@@ -87,7 +87,7 @@ impl Series {
 }
 
 #[allow(clippy::cast_precision_loss)] // milliseconds and token counts are far below 2⁵³
-fn values(sample: &Sample) -> [(&'static str, Option<f64>); 25] {
+fn values(sample: &Sample) -> [(&'static str, Option<f64>); 26] {
     let (s, t) = (&sample.signals, &sample.timing);
     let share = |held: bool| Some(f64::from(u8::from(held)));
     let seconds = |ms: u64| ms as f64 / 1_000.0;
@@ -107,6 +107,7 @@ fn values(sample: &Sample) -> [(&'static str, Option<f64>); 25] {
         ("foreign_share", s.foreign_share),
         ("drift_cosine", s.drift),
         ("class_entropy", s.class_entropy),
+        ("class_entropy_ratio", s.class_entropy_ratio),
         ("confidence", s.confidence),
         ("margin", s.margin),
         ("norm", s.norm),

@@ -5,7 +5,7 @@ use crate::baseline::{Fingerprint, PromptBaseline};
 use crate::breaker::{Action, TrialKind};
 use crate::detect::burst::Verdict;
 use crate::sample::{CheckResult, Signals as Measured, Timing, Usage};
-use crate::verdict::{FaultClass, Flag, FlagSet, Wire};
+use crate::verdict::{ClassOutput, FaultClass, Flag, FlagSet, Wire};
 
 pub(super) fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000_000 + ms)
@@ -336,6 +336,23 @@ fn lost_logprobs_are_an_incident() {
     assert_eq!(core.health().state(), HealthState::Suspect);
     let _ = burst(&mut core, 30_000, BurstReason::Suspicion, true);
     assert_eq!(core.health().state(), HealthState::Changed, "different, not worse");
+}
+
+#[test]
+fn raw_scores_in_place_of_probabilities_are_a_change_and_no_loss() {
+    let mut core = calibrated();
+    let mut effects = Vec::new();
+    for i in 0..60 {
+        let mut s = sample(&core, i * 1_000, Source::Live, 0, true);
+        let output = if i < 30 { ClassOutput::Probabilities } else { ClassOutput::Logits };
+        (s.signals.class_output, s.signals.dim) = (Some(output), Some(3));
+        effects.extend(core.on_sample(&s, None));
+    }
+    assert_eq!(kinds(&effects), [EventKind::Finding, EventKind::HealthChange]);
+    assert_eq!(core.health().state(), HealthState::Suspect);
+    let _ = burst(&mut core, 70_000, BurstReason::Suspicion, true);
+    assert_eq!(core.health().state(), HealthState::Changed);
+    assert!(core.view(at(70_000)).arms.iter().any(|a| a.arm == Arm::Output && a.n == 60));
 }
 
 #[test]

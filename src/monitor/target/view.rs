@@ -136,6 +136,7 @@ impl TargetCore {
         }
         arms.extend(own);
         arms.push(self.burst_status());
+        arms.extend(self.output.status());
         arms
     }
 
