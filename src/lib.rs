@@ -20,7 +20,7 @@
 //! - **run** (tasks that own a loop) `gate`, `proxy`, `monitor`, `prober`, `admin`, `sim`
 //! - **act** (IO, one subject each) `upstream`, `embed`, `golden`, `cache`, `store`, `metrics`
 //! - **decide** (pure, synchronous, deterministic) `stats`, `wire`, `text`, `judge`, `detect`, `health`,
-//!   `breaker`, `retry`, `plan`, `schedule`
+//!   `breaker`, `retry`, `permits`, `spend`, `plan`, `schedule`
 //! - **words** `clock`, `units`, `verdict`, `sample`, `event`, `prompt`, `baseline`
 
 pub mod baseline;
@@ -35,6 +35,7 @@ pub mod breaker;
 pub mod detect;
 pub mod health;
 pub mod judge;
+pub mod permits;
 pub mod plan;
 pub mod retry;
 pub mod schedule;

@@ -46,7 +46,7 @@ pub use server::serve;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::monitor::MonitorHandle;
-use crate::retry::Bucket;
+use crate::stats::Bucket;
 
 /// Tiers that have a word of their own without being made anew.
 const TIER_WORDS: usize = 16;
@@ -100,7 +100,7 @@ impl Proxy {
         Ok(Arc::new(Self {
             has_cors: AtomicBool::new(!live.proxy.cors().is_empty()),
             cache: Arc::new(Cache::new(live.cache)),
-            bucket: Mutex::new(Bucket::new(&live.retry, clock.now())),
+            bucket: Mutex::new(live.retry.bucket(clock.now())),
             pool: analysis::Pool::new()?,
             allowance: ArcSwap::new(analysis::Allowance::new(live.proxy.max_analysis_cpu_share())),
             words: Words::new(),
@@ -122,7 +122,8 @@ impl Proxy {
             self.allowance.store(analysis::Allowance::new(live.proxy.max_analysis_cpu_share()));
         }
         self.cache.reconfigure(live.cache);
-        self.lock_bucket().reconfigure(&live.retry, self.clock.now());
+        let (refill, burst) = live.retry.shared();
+        self.lock_bucket().reconfigure(refill, burst, self.clock.now());
         self.has_cors.store(!live.proxy.cors().is_empty(), Ordering::Release);
         self.live.store(Arc::new(live));
     }

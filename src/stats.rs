@@ -1,9 +1,11 @@
 //! Numeric kernels on slices and ndarray: entropy of truncated distributions, bounded time windows,
-//! quantiles, running means, a budget of processor time, distances of unit vectors, ranks among healthy scores and bets on them.
+//! quantiles, running means, token buckets, a budget of processor time, distances of unit vectors, ranks among
+//! healthy scores and bets on them.
 //!
 //! Everything here is pure and total: an empty or non-finite input gives `None`, never NaN.
 
 pub mod betting;
+pub mod bucket;
 mod cpu_budget;
 pub mod distance;
 pub mod entropy;
@@ -15,6 +17,7 @@ pub mod resample;
 pub mod tracking;
 pub mod window;
 
+pub use bucket::Bucket;
 pub use cpu_budget::CpuBudget;
 pub use ewma::Ewma;
 pub use window::TimeWindow;

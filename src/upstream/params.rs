@@ -39,6 +39,10 @@ struct RawTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vram: Option<Vram>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokens_per_permit: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate: Option<Rate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     price: Option<Price>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_context_tokens: Option<u64>,
@@ -75,8 +79,30 @@ impl Vram {
     /// `floor((total − margin) ÷ per_request)`, at least 1.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        let whole = ((self.total_gb - self.margin_gb) / self.per_request_gb).floor();
+        // 16.8 GB at 0.7 GB each are 24 calls, of which binary fractions would make 23.
+        let whole = ((self.total_gb - self.margin_gb) / self.per_request_gb + 1e-9).floor();
         if whole >= 1.0 { whole.min(f64::from(u32::MAX)) as u32 } else { 1 }
+    }
+}
+
+/// A small server's burst.
+const RATE_CAPACITY: f64 = 32.0;
+/// What it then keeps up.
+const RATE_REFILL_PER_SECOND: f64 = 8.0;
+
+/// Requests that a target takes, whatever is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rate {
+    /// At once.
+    pub capacity: f64,
+    /// A second.
+    pub refill_per_second: f64,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self { capacity: RATE_CAPACITY, refill_per_second: RATE_REFILL_PER_SECOND }
     }
 }
 
@@ -125,6 +151,12 @@ pub enum TargetError {
     /// Memory that cannot be shared out.
     #[error("vram.{0}: must be a positive number")]
     Vram(&'static str),
+    /// A call would cost no permit.
+    #[error("tokens_per_permit: must be at least 1")]
+    TokensPerPermit,
+    /// A rate at which nothing would ever pass.
+    #[error("rate.{0}: must be a number of at least {1}")]
+    Rate(&'static str, &'static str),
     /// Not a price.
     #[error("price.{0}: must be a number of at least 0")]
     Price(&'static str),
@@ -153,6 +185,17 @@ impl TryFrom<RawTarget> for TargetParams {
         }
         if raw.max_concurrency == Some(0) {
             return Err(TargetError::NoPermits);
+        }
+        if raw.tokens_per_permit == Some(0) {
+            return Err(TargetError::TokensPerPermit);
+        }
+        if let Some(rate) = raw.rate {
+            if !rate.capacity.is_finite() || rate.capacity < 1.0 {
+                return Err(TargetError::Rate("capacity", "1"));
+            }
+            if !rate.refill_per_second.is_finite() || rate.refill_per_second < 0.001 {
+                return Err(TargetError::Rate("refill_per_second", "0.001"));
+            }
         }
         if raw.model.as_deref() == Some("") {
             return Err(TargetError::EmptyModel);
