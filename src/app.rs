@@ -4,6 +4,7 @@
 //! which it depends on others: callers first, then the prober, then the monitor, which saves all states, then
 //! the admin surface, so that the drain itself can be watched.
 
+mod budgets;
 mod greeting;
 mod port;
 mod probing;
@@ -18,14 +19,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch as channel};
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Budgets, Surface, guard};
+use crate::admin::{self, Surface, guard};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::embed::{EmbedError, EmbedHandle};
 use crate::event::{Event, EventKind};
 use crate::gate::Gate;
 use crate::golden::GoldenError;
-use crate::metrics::{Metrics, UPKEEP_EVERY_MS};
+use crate::metrics::Metrics;
 use crate::monitor;
 use crate::monitor::board::Board;
 use crate::monitor::orders::Report;
@@ -169,7 +170,8 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
     let (handle, inbox) = monitor::channel(OBSERVED_CAPACITY);
     let (reports, reports_in) = mpsc::channel(REPORT_CAPACITY);
     let lanes = lanes(&config);
-    let proxy = Proxy::new(live, handle.clone(), clock.clone()).map_err(StartError::Thread)?;
+    let proxy = Proxy::with_store(live, handle.clone(), clock.clone(), Some(Arc::clone(&store)))
+        .map_err(StartError::Thread)?;
     let seed = seed();
     let mut probing = Probing::new(seed);
     let greeting = greeting(&config, &parts, proxy_addr, admin_addr);
@@ -198,12 +200,12 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
         metrics: metrics.clone(),
         gate,
         monitor: handle.clone(),
-        budgets: budgets(&proxy),
+        budgets: budgets::report(&proxy),
         clock: clock.clone(),
     };
     let guard = guard::Guard::new(&token, admin_addr, config.sections.admin.allowed_hosts());
     let admin_task = tokio::spawn(serve_admin(admin_listener, metrics_listener, surface, guard, admin_stop));
-    tokio::spawn(upkeep(metrics, Arc::downgrade(&proxy)));
+    tokio::spawn(budgets::upkeep(metrics, Arc::downgrade(&proxy)));
 
     let said = format!("started in {} mode", config.mode);
     store.record_event(lifecycle(&clock, "started", said));
@@ -310,14 +312,6 @@ fn lanes(config: &Config) -> Vec<Lane> {
         .collect()
 }
 
-fn budgets(proxy: &Arc<Proxy>) -> Budgets {
-    let proxy = Arc::downgrade(proxy);
-    Budgets(Arc::new(move || {
-        let tokens = proxy.upgrade().map(|p| p.retry_tokens());
-        serde_json::json!({ "retry": { "global": { "tokens": tokens } }, "permits": [], "money": null })
-    }))
-}
-
 async fn serve_admin(
     listener: TcpListener,
     metrics: Option<TcpListener>,
@@ -330,16 +324,6 @@ async fn serve_admin(
     }
     if let Err(error) = admin::serve(listener, surface, guard, stopped(stop)).await {
         tracing::error!(%error, "the admin surface ended");
-    }
-}
-
-async fn upkeep(metrics: Metrics, proxy: std::sync::Weak<Proxy>) {
-    let mut every = tokio::time::interval(Duration::from_millis(UPKEEP_EVERY_MS));
-    loop {
-        every.tick().await;
-        let Some(proxy) = proxy.upgrade() else { return };
-        metrics.retry_tokens("global").set(proxy.retry_tokens());
-        metrics.upkeep();
     }
 }
 

@@ -57,6 +57,12 @@ sections! {
     limits: Limits;
     /// `[retry]`: further tries and their budget.
     retry: crate::retry::Params;
+    /// `[queue]`: requests that wait for a permit.
+    queue: crate::permits::Params;
+    /// `[fallback]`: what goes to a lower tier, and how much.
+    fallback: crate::plan::FallbackParams;
+    /// `[cost]`: money.
+    cost: crate::spend::Params;
     /// `[hold]`: how much of an answer is kept back before it is committed to.
     hold: HoldParams;
     /// `[proxy]`: where callers connect and what passes unscored.
@@ -281,6 +287,9 @@ impl Config {
             hold: self.sections.hold.clone(),
             retry: self.sections.retry,
             cache: self.sections.cache,
+            queue: self.sections.queue,
+            fallback: self.sections.fallback,
+            cost: self.sections.cost.clone(),
         }
     }
 

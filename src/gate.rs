@@ -39,6 +39,7 @@ impl Default for Published {
                 live_probes: 0,
                 due: None,
                 cooling_until: None,
+                small_only: None,
                 generation: 0,
                 cause: "start",
             },

@@ -39,6 +39,7 @@ pub mod permits;
 pub mod plan;
 pub mod retry;
 pub mod schedule;
+pub mod spend;
 pub mod stats;
 pub mod text;
 pub mod wire;

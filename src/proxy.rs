@@ -13,18 +13,24 @@
 //! well, and after that nothing is taken back. Inference calls are served by hyper directly, since a
 //! router and its boxed bodies cost as much as the forwarding itself; everything else goes through axum.
 
+mod admission;
 mod analysis;
+mod bill;
 mod body;
 mod consequence;
 mod cors;
 mod enforce;
+mod flow;
 mod hold;
 mod inference;
 mod keep;
+mod keys;
 mod ledger;
 mod live;
+mod money;
 mod pages;
 mod params;
+mod pool;
 mod refusal;
 mod request;
 mod running;
@@ -39,14 +45,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
+pub use flow::FlowView;
+pub use keys::KeyError;
 pub use live::{Live, Setup, SetupError};
-pub use params::{HoldParams, ParamsError, ProxyParams};
+pub use params::{HoldParams, KeyParams, ParamsError, ProxyParams};
 pub use server::serve;
 
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::monitor::MonitorHandle;
+use crate::retry::Workflows;
 use crate::stats::Bucket;
+use crate::store::Store;
+use money::Money;
 
 /// Tiers that have a word of their own without being made anew.
 const TIER_WORDS: usize = 16;
@@ -60,6 +71,8 @@ pub struct Proxy {
     clock: Clock,
     cache: Arc<Cache>,
     bucket: Mutex<Bucket>,
+    workflows: Mutex<Workflows>,
+    money: Money,
     pool: analysis::Pool,
     allowance: ArcSwap<analysis::Allowance>,
     words: Words,
@@ -97,10 +110,25 @@ impl Proxy {
     /// # Errors
     /// If the threads for large answers cannot be started.
     pub fn new(live: Live, monitor: MonitorHandle, clock: Clock) -> std::io::Result<Arc<Self>> {
+        Self::with_store(live, monitor, clock, None)
+    }
+
+    /// The same, with a store that what is spent is written to, and taken up from.
+    ///
+    /// # Errors
+    /// If the threads for large answers cannot be started.
+    pub fn with_store(
+        live: Live,
+        monitor: MonitorHandle,
+        clock: Clock,
+        store: Option<Arc<Store>>,
+    ) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             has_cors: AtomicBool::new(!live.proxy.cors().is_empty()),
             cache: Arc::new(Cache::new(live.cache)),
             bucket: Mutex::new(live.retry.bucket(clock.now())),
+            workflows: Mutex::default(),
+            money: Money::new(&live.cost, store, clock.clone()),
             pool: analysis::Pool::new()?,
             allowance: ArcSwap::new(analysis::Allowance::new(live.proxy.max_analysis_cpu_share())),
             words: Words::new(),
@@ -122,6 +150,7 @@ impl Proxy {
             self.allowance.store(analysis::Allowance::new(live.proxy.max_analysis_cpu_share()));
         }
         self.cache.reconfigure(live.cache);
+        self.money.reconfigure(&live.cost);
         let (refill, burst) = live.retry.shared();
         self.lock_bucket().reconfigure(refill, burst, self.clock.now());
         self.has_cors.store(!live.proxy.cors().is_empty(), Ordering::Release);
@@ -142,6 +171,30 @@ impl Proxy {
 
     fn allowance(&self) -> Arc<analysis::Allowance> {
         self.allowance.load_full()
+    }
+
+    /// Every target's flow in numbers: permits, queue, refusals, further tries.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowView> {
+        self.live.load().flows(self.clock.now())
+    }
+
+    /// Money of every scope; empty where nothing has a price or a limit.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<crate::spend::Account> {
+        if self.live.load().counts_money { self.money.accounts(self.clock.now()) } else { Vec::new() }
+    }
+
+    fn workflow_left(&self, id: &str, most: u32) -> u32 {
+        self.lock_workflows().left(id, most, self.clock.now())
+    }
+
+    fn take_workflow(&self, id: &Arc<str>, most: u32) -> bool {
+        self.lock_workflows().take(id, most, self.clock.now())
+    }
+
+    fn lock_workflows(&self) -> std::sync::MutexGuard<'_, Workflows> {
+        self.workflows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_cors(&self) -> bool {

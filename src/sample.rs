@@ -194,6 +194,10 @@ pub struct Outcome {
     pub retry_after_ms: Option<u64>,
     /// Token counts.
     pub usage: Usage,
+    /// What it cost, US dollars, where the target has a price.
+    pub cost_usd: Option<f64>,
+    /// Whether a refusal meant the caller's own key alone, so that it says nothing about the target.
+    pub keyed: bool,
 }
 
 /// One attempt inside an [`Exchange`].
@@ -309,6 +313,8 @@ pub struct Admission {
     pub due: Option<Timestamp>,
     /// Until when the target cools down after backpressure.
     pub cooling_until: Option<Timestamp>,
+    /// While degraded in capacity: largest prompt (estimated tokens) and batch (inputs) that it takes.
+    pub small_only: Option<(u64, u32)>,
     /// Changes with every state; results of an earlier one are late.
     pub generation: u64,
     /// Why, in the closed vocabulary of the breaker.

@@ -11,6 +11,7 @@
 //! and left as it is.
 
 mod error;
+mod money;
 mod params;
 mod query;
 mod queue;
@@ -37,6 +38,7 @@ use crate::event::Event;
 use crate::sample::{Exchange, Sample};
 use crate::verdict::Source;
 pub use error::StoreError;
+pub use money::MoneyRow;
 pub use params::{Params, ParamsError};
 pub use query::{EventQuery, HistoryQuery, Point, Reader, SampleRow};
 use queue::Feed;
@@ -196,6 +198,18 @@ impl Store {
                 Err(error) => return Err(error),
             }
         };
+        let mut file = file;
+        if let Some(file) = &mut file {
+            match money::recover(&mut file.connection) {
+                Ok((0, _)) => {}
+                Ok((attempts, nano)) => tracing::warn!(
+                    attempts,
+                    usd = nano as f64 / 1e9,
+                    "attempts were under way when the last process died; they are charged with what was set aside"
+                ),
+                Err(error) => shared.failed(&StoreError::of_file(&path, &error)),
+            }
+        }
         let (feed, intake) = queue::queue();
         let writer = Writer::new(Arc::clone(&shared), params.clone(), clock, file, retry_every);
         let thread = std::thread::Builder::new().name("store-writer".to_owned());
@@ -222,6 +236,37 @@ impl Store {
     /// disk with the next event, at the latest within a second.
     pub fn save_state(&self, key: impl Into<String>, value: serde_json::Value) {
         self.send_bounded(Command::State(key.into(), value), MAX_QUEUED);
+    }
+
+    /// Writes down that money is set aside for an attempt. The answer comes when it is on disk, `at_once`; otherwise
+    /// within milliseconds and without an answer.
+    pub fn open_money(
+        &self,
+        id: u64,
+        at: Timestamp,
+        target: Arc<str>,
+        scopes: Vec<Arc<str>>,
+        nano: u64,
+        at_once: bool,
+    ) -> Option<Ack> {
+        let (ack, answer) = oneshot::channel();
+        let opened = money::Opened { at, target, scopes, nano };
+        self.send(Command::OpenMoney(id, opened, at_once.then_some(ack)));
+        at_once.then_some(Ack(answer))
+    }
+
+    /// Writes down what an attempt has cost its scopes. Never dropped.
+    pub fn settle_money(&self, id: u64, rows: Vec<MoneyRow>) {
+        self.send(Command::SettleMoney(id, rows));
+    }
+
+    /// What was spent lately; blocks, for the start. Empty where the file cannot be read.
+    #[must_use]
+    pub fn money_blocking(&self) -> Vec<MoneyRow> {
+        self.reader.money().unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was spent cannot be read");
+            Vec::new()
+        })
     }
 
     /// Keeps a frozen baseline beside the former ones.

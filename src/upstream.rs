@@ -25,7 +25,7 @@ use reqwest::Url;
 
 pub use failure::{Failure, FailureKind};
 pub use limits::{Limits, LimitsError, LimitsPatch};
-pub use params::{Price, TargetError, TargetParams, Vram};
+pub use params::{Price, Rate, TargetError, TargetParams, Vram};
 
 use crate::verdict::Wire;
 use headers::{Credentials, Key};
@@ -170,6 +170,12 @@ impl Upstream {
     #[must_use]
     pub fn params(&self) -> &TargetParams {
         &self.params
+    }
+
+    /// Whether the caller's own credentials are what proves who calls.
+    #[must_use]
+    pub fn forwards_auth(&self) -> bool {
+        self.credentials.forward && self.credentials.key.is_none()
     }
 
     /// Limits of this target.

@@ -99,6 +99,8 @@ pub(super) async fn observe(
         light: false,
         retry_after_ms: None,
         usage: Usage::default(),
+        cost_usd: None,
+        keyed: false,
     });
     surface.monitor.observe(Observed::Sample(Box::new(Sample {
         at,

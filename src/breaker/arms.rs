@@ -48,6 +48,7 @@ impl Arms {
         let mut counts = Counts { attempts: 1, ..Counts::default() };
         let counted = match outcome.class {
             Some(FaultClass::Client) => return Counted::Neither,
+            Some(FaultClass::Backpressure) if outcome.keyed => return Counted::Neither,
             Some(FaultClass::Backpressure) => {
                 self.pressure.refused(now, outcome.retry_after_ms, params);
                 counts = Counts { refused: 1, ..Counts::default() };

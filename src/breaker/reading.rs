@@ -87,6 +87,7 @@ impl Breaker {
             live_probes,
             due: self.due,
             cooling_until: self.arms.cooling_until(now),
+            small_only: self.capacity_degraded(now).then(|| self.params.degrade_limits()),
             generation: self.generation,
             cause: cause.as_str(),
         }

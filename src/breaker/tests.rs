@@ -28,6 +28,8 @@ fn outcome(ms: u64, generation: u64, class: Option<FaultClass>) -> Outcome {
         light: false,
         retry_after_ms: None,
         usage: Usage::default(),
+        cost_usd: None,
+        keyed: false,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::{Config, Fault, names};
-use crate::plan::{Known, Route};
+use crate::plan::{Known, Route, is_url};
+use crate::upstream::TargetParams;
 
 /// Faults that refuse the configuration.
 pub(super) fn faults(config: &Config) -> Vec<Fault> {
@@ -16,11 +17,19 @@ pub(super) fn faults(config: &Config) -> Vec<Fault> {
     twice("route", &names(&config.routes, |r| r.name()), &mut found);
     for (i, route) in config.routes.iter().enumerate() {
         let known = |name: &str| {
+            if is_url(name) {
+                return Some(Known { index: usize::MAX, max_context_tokens: None });
+            }
             let index = targets.iter().position(|t| *t == name)?;
             Some(Known { index, max_context_tokens: None })
         };
         if let Err(error) = Route::resolve(route, known) {
             found.push(Fault::within(&format!("route[{i}]"), &error.to_string()));
+        }
+        for url in route.urls() {
+            if let Err(error) = TargetParams::of_tier(url) {
+                found.push(Fault::new(format!("route[{i}].tiers"), error.to_string()));
+            }
         }
         if let Err(error) = config.golden_of_route(route) {
             found.push(Fault::new(format!("route[{i}].golden"), error.to_string()));

@@ -36,6 +36,9 @@ impl Monitor {
         if let Some(ms) = outcome.timing.ttft_ms {
             m.time_to_first_token(target).observe_ms(ms);
         }
+        if let Some(usd) = outcome.cost_usd {
+            m.cost_usd(target).add(usd);
+        }
         let source = if outcome.usage.estimated { "estimated" } else { "upstream" };
         for (direction, count) in [("input", outcome.usage.input), ("output", outcome.usage.output)] {
             if let Some(count) = count {
@@ -67,10 +70,6 @@ impl Monitor {
         if let Some(reason) = done.reason.filter(|_| elsewhere) {
             let to = if done.target.is_empty() { &done.tier } else { &done.target };
             m.fallbacks(&done.route, &done.first_target, to, reason).inc();
-        }
-        if done.attempts > 1 {
-            let outcome = if done.client_status < 400 { "succeeded" } else { "failed" };
-            m.retries(&done.first_target, outcome).add(u64::from(done.attempts - 1));
         }
     }
 

@@ -437,12 +437,16 @@ impl Monitor {
                 tiers: lane.tiers.clone(),
                 can_serve: lane.mode == Mode::Shadow
                     || lane.tiers.iter().flatten().any(|n| {
-                        self.targets.get(n).is_some_and(|w| {
-                            !matches!(
-                                w.core.admission(now).state,
-                                BreakerState::Open | BreakerState::ForcedOpen
-                            )
-                        })
+                        // another service's URL has no breaker, so it is not shown to be unable
+                        self.targets.get(n).map_or_else(
+                            || crate::plan::is_url(n),
+                            |w| {
+                                !matches!(
+                                    w.core.admission(now).state,
+                                    BreakerState::Open | BreakerState::ForcedOpen
+                                )
+                            },
+                        )
                     }),
                 fallback_ratio: self.fallbacks.get(&lane.name).and_then(|w| w.mean(now)),
             })

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::size::Size;
 use super::Params;
+use super::size::Size;
 use crate::clock::Timestamp;
 use crate::stats::Bucket;
 
@@ -193,8 +193,12 @@ impl Pool {
         let Some(seat) = self.seats.get_mut(ask.member) else { return Answer::Granted { weight: 0 } };
         (seat.share, seat.degraded) = (ask.share, ask.degraded);
         let patience_ms = ask.patience_ms.min(self.timeout_ms);
-        if let Some(wait) = seat.rate.as_ref().and_then(|rate| (!rate.has_at(now)).then(|| rate.wait_ms(now))) {
-            return Answer::Refused { why: Shed::Rate, retry_after_ms: wait.unwrap_or(UNKNOWN_WAIT_MS).max(1) };
+        if let Some(wait) = seat.rate.as_ref().and_then(|rate| (!rate.has_at(now)).then(|| rate.wait_ms(now)))
+        {
+            return Answer::Refused {
+                why: Shed::Rate,
+                retry_after_ms: wait.unwrap_or(UNKNOWN_WAIT_MS).max(1),
+            };
         }
         let alone = !self.waiting.iter().any(|w| w.member == ask.member || !self.fits_pool(w.weight));
         if alone && self.fits(ask.member, weight) {

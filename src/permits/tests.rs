@@ -187,7 +187,13 @@ fn another_configuration_keeps_what_is_out() {
 
 #[derive(Clone, Debug)]
 enum Deed {
-    Ask { member: usize, tokens: u64, patience_ms: u64, share: f64, degraded: bool },
+    Ask {
+        member: usize,
+        tokens: u64,
+        patience_ms: u64,
+        share: f64,
+        degraded: bool,
+    },
     /// The n-th of those that hold a permit ends: sound, failed, or dropped (panic, cancel, disconnect).
     End(usize, Option<bool>),
     /// The n-th of those that wait leaves.

@@ -1,10 +1,11 @@
 //! One request's way through the tiers of its route.
 
+use super::admit::{Refusal, admit, earliest};
 use super::fault::{Elsewhere, Fault, FaultKind, Same};
 use super::route::{Member, Route, Tier};
-use super::step::{Asked, Board, Cost, GiveUp, Moment, Purse, Step, Wait};
+use super::step::{Asked, Away, Board, Cost, GiveUp, Moment, Purse, Step, Wait};
 use crate::clock::Timestamp;
-use crate::verdict::{BreakerState, Flag, Mode, Reason};
+use crate::verdict::{Flag, Mode, Reason};
 
 /// The wait that an open breaker without a known due time is worth, milliseconds.
 const UNKNOWN_DUE_MS: u64 = 1_000;
@@ -22,8 +23,13 @@ pub struct Course<'r> {
     route: &'r Route,
     mode: Mode,
     asked: Asked,
-    tier: usize,
+    /// The tier at which it starts.
+    start: usize,
+    /// How many tiers it has gone down from there.
+    depth: usize,
     tries: Vec<Try>,
+    /// Targets that turned the request away.
+    shut: Vec<usize>,
     retries: u32,
     quality_retries: u32,
     left_because: Option<(Reason, Option<Flag>)>,
@@ -31,6 +37,7 @@ pub struct Course<'r> {
     failed: Option<Fault>,
     soft: Option<(usize, &'r Member)>,
     due: Option<Timestamp>,
+    away: Option<Away>,
 }
 
 impl<'r> Course<'r> {
@@ -41,8 +48,10 @@ impl<'r> Course<'r> {
             route,
             mode,
             asked,
-            tier: 0,
+            start: 0,
+            depth: 0,
             tries: Vec::new(),
+            shut: Vec::new(),
             retries: 0,
             quality_retries: 0,
             left_because: None,
@@ -50,24 +59,42 @@ impl<'r> Course<'r> {
             failed: None,
             soft: None,
             due: None,
+            away: None,
         }
     }
 
-    /// Why the answer does not come from tier 0 as asked, if it does not.
+    /// Starts at another tier than the first; those above are asked after those below.
     #[must_use]
-    pub fn degraded(&self) -> Option<(Reason, Option<Flag>)> {
-        if self.tier > 0 { self.left_because } else { self.last_target.then_some((Reason::LastTarget, None)) }
+    pub fn starting_at(mut self, tier: usize) -> Self {
+        self.start = tier.min(self.route.tiers().len().saturating_sub(1));
+        self
     }
 
-    /// Why the first tier was passed over or left, wherever the request stands now.
+    /// Why the answer does not come from where it was to come from, if it does not.
+    #[must_use]
+    pub fn degraded(&self) -> Option<(Reason, Option<Flag>)> {
+        if self.depth > 0 {
+            self.left_because
+        } else {
+            self.last_target.then_some((Reason::LastTarget, None))
+        }
+    }
+
+    /// Why the first choice was passed over or left, wherever the request stands now.
     #[must_use]
     pub fn left_because(&self) -> Option<(Reason, Option<Flag>)> {
         self.left_because
     }
 
+    /// Whether the request has left the tier at which it started.
+    #[must_use]
+    pub fn is_fallback(&self) -> bool {
+        self.depth > 0
+    }
+
     /// Picks where the request starts. In shadow mode: the first tier's targets in turn, whatever is
     /// published of them.
-    pub fn first(&mut self, moment: &Moment, board: &mut impl Board) -> Step {
+    pub fn first(&mut self, moment: &Moment, board: &mut impl Board, purse: &Purse) -> Step {
         if self.mode == Mode::Shadow {
             return match self.route.tiers().first() {
                 Some(Tier::Targets(members)) => {
@@ -77,21 +104,44 @@ impl<'r> Course<'r> {
                 _ => Step::GiveUp(GiveUp::Nothing),
             };
         }
-        self.descend(0, moment, board, Cost::Nothing)
+        self.descend(0, moment, board, purse, Cost::Nothing)
     }
 
-    /// The cache of this tier had nothing: what comes after it.
-    pub fn cache_missed(
+    /// The cache of this tier had nothing, or the step cannot be left out: what comes after it.
+    pub fn missed(&mut self, tier: usize, moment: &Moment, board: &mut impl Board, purse: &Purse) -> Step {
+        let depth = self.depth_of(tier);
+        if self.failed.is_none() {
+            return self.descend(depth + 1, moment, board, purse, Cost::Nothing);
+        }
+        self.below(depth + 1, moment, board, purse)
+    }
+
+    /// The call that was decided on last cannot be made: what comes in its place.
+    pub fn turned_away(
         &mut self,
-        tier: usize,
+        away: Away,
         moment: &Moment,
         board: &mut impl Board,
         purse: &Purse,
     ) -> Step {
-        if self.failed.is_none() {
-            return self.descend(tier + 1, moment, board, Cost::Nothing);
+        if let Some(last) = self.tries.last_mut() {
+            self.shut.push(last.target);
+            last.times = last.times.saturating_sub(1);
+            if last.times == 0 {
+                self.tries.pop();
+            }
         }
-        self.below(tier + 1, moment, board, purse)
+        self.away.get_or_insert(away);
+        self.left_because.get_or_insert((away.reason(), None));
+        let step = if self.failed.is_none() {
+            self.descend(self.depth, moment, board, purse, Cost::Nothing)
+        } else {
+            self.below(self.depth + 1, moment, board, purse)
+        };
+        match step {
+            Step::GiveUp(GiveUp::Open { .. } | GiveUp::Nothing) => Step::GiveUp(GiveUp::Away(away)),
+            step => step,
+        }
     }
 
     /// Decides what follows a failed try. Nothing may have been handed to the caller yet.
@@ -105,10 +155,10 @@ impl<'r> Course<'r> {
         let stay = self.stay(&fault, &last, again, moment, board, purse);
         match stay {
             Some(step) => step,
-            None if fault.kind.elsewhere() == Elsewhere::Never => Step::GiveUp(GiveUp::Nothing),
+            None if self.elsewhere(fault.kind) == Elsewhere::Never => Step::GiveUp(GiveUp::Nothing),
             None => {
                 self.left_because.get_or_insert(fault.kind.reason());
-                match self.below(self.tier + 1, moment, board, purse) {
+                match self.below(self.depth + 1, moment, board, purse) {
                     Step::GiveUp(GiveUp::Nothing) => self.last_resort(&fault, &last, board, purse),
                     step => step,
                 }
@@ -129,15 +179,16 @@ impl<'r> Course<'r> {
         if self.asked.no_retry || purse.tokens == 0 || !purse.shared {
             return None;
         }
+        let again = again.filter(|_| board.may_retry(last.target));
         let quality = fault.kind.same() == Same::Quality;
         if let (true, Some(wait)) = (quality, again) {
             self.quality_retries += 1;
             return Some(self.repeat(last, wait, board));
         }
-        if fault.kind.elsewhere() != Elsewhere::Never
-            && let Some((member, probe)) = self.pick(self.tier, moment, board, true).found
+        if self.elsewhere(fault.kind) != Elsewhere::Never
+            && let Some((member, probe)) = self.pick(self.depth, moment, board, purse, true).found
         {
-            return Some(self.send(self.tier, member, probe, board, Wait::None, Cost::RequestAndShared));
+            return Some(self.send(self.depth, member, probe, board, Wait::None, Cost::RequestAndShared));
         }
         match again {
             Some(wait) if !quality && self.is_alone() => Some(self.repeat(last, wait, board)),
@@ -169,7 +220,7 @@ impl<'r> Course<'r> {
         if fault.kind != FaultKind::Backpressure || self.asked.no_retry {
             return Step::GiveUp(GiveUp::Nothing);
         }
-        if purse.tokens == 0 || !purse.shared {
+        if purse.tokens == 0 || !purse.shared || !board.may_retry(last.target) {
             return Step::GiveUp(GiveUp::NoTokens);
         }
         self.repeat(last, wait, board)
@@ -181,12 +232,12 @@ impl<'r> Course<'r> {
             return self.spent_or_nothing(purse);
         }
         if purse.tokens == 0 || self.asked.no_retry {
-            // A cached answer is no extra call; another target would be.
-            let cache = self.route.tiers().iter().skip(from).position(|tier| *tier == Tier::Cache);
+            // A cached answer or a step left out is no extra call; another target would be.
+            let free = (from..self.route.tiers().len()).find_map(|depth| self.without_call(depth));
             let without = if self.asked.no_retry { GiveUp::Nothing } else { GiveUp::NoTokens };
-            return cache.map_or(Step::GiveUp(without), |i| Step::Cache { tier: from + i });
+            return free.unwrap_or(Step::GiveUp(without));
         }
-        match self.descend(from, moment, board, Cost::Request) {
+        match self.descend(from, moment, board, purse, Cost::Request) {
             Step::GiveUp(_) => self.spent_or_nothing(purse),
             step => step,
         }
@@ -205,55 +256,89 @@ impl<'r> Course<'r> {
     }
 
     /// The best tier from `from` on that can answer.
-    fn descend(&mut self, from: usize, moment: &Moment, board: &mut impl Board, cost: Cost) -> Step {
-        let tiers = self.route.tiers();
-        let last = if self.asked.no_fallback { 1 } else { tiers.len() };
-        for (tier, kind) in tiers.iter().enumerate().take(last).skip(from) {
-            if *kind == Tier::Cache {
-                return Step::Cache { tier };
+    fn descend(
+        &mut self,
+        from: usize,
+        moment: &Moment,
+        board: &mut impl Board,
+        purse: &Purse,
+        cost: Cost,
+    ) -> Step {
+        let last = if self.asked.no_fallback { 1 } else { self.route.tiers().len() };
+        for depth in from..last {
+            if let Some(step) = self.without_call(depth) {
+                return step;
             }
-            let picked = self.pick(tier, moment, board, false);
+            let picked = self.pick(depth, moment, board, purse, false);
             if let Some((member, probe)) = picked.found {
-                return self.send(tier, member, probe, board, Wait::None, cost);
+                // A probe with a caller's request is an extra call in disguise: it may well be made twice.
+                let cost = if probe { Cost::RequestAndShared } else { cost };
+                return self.send(depth, member, probe, board, Wait::None, cost);
             }
             if self.soft.is_none() {
-                self.soft = picked.soft.map(|member| (tier, member));
+                self.soft = picked.soft.map(|member| (depth, member));
+            }
+            if self.away.is_none() {
+                self.away = picked.away;
             }
             self.due = earliest(self.due, picked.due);
             if let Some(reason) = picked.refused {
                 self.left_because.get_or_insert((reason, None));
             }
         }
-        match self.soft.take() {
-            Some((tier, member)) => self.send(tier, member, false, board, Wait::None, cost),
-            None => {
+        match (self.soft.take(), self.away) {
+            (Some((depth, member)), _) => self.send(depth, member, false, board, Wait::None, cost),
+            (None, Some(away)) => Step::GiveUp(GiveUp::Away(away)),
+            (None, None) => {
                 let retry_after_ms = self.due.map_or(UNKNOWN_DUE_MS, |at| at.ms_since(moment.now));
                 Step::GiveUp(GiveUp::Open { retry_after_ms })
             }
         }
     }
 
-    /// One member of a tier that has not been tried and is admitted, in turn.
-    fn pick(&self, tier: usize, moment: &Moment, board: &mut impl Board, neighbour: bool) -> Picked<'r> {
+    /// A tier that answers without a call.
+    fn without_call(&self, depth: usize) -> Option<Step> {
+        let tier = self.tier_at(depth);
+        match self.route.tiers().get(tier)? {
+            Tier::Cache => Some(Step::Cache { tier }),
+            Tier::Omit => Some(Step::Omit { tier }),
+            Tier::Targets(_) => None,
+        }
+    }
+
+    /// One member of a tier that has not been tried and is admitted: in turn, the idle before the busy.
+    fn pick(
+        &self,
+        depth: usize,
+        moment: &Moment,
+        board: &mut impl Board,
+        purse: &Purse,
+        neighbour: bool,
+    ) -> Picked<'r> {
         let mut picked = Picked::default();
-        let Some(Tier::Targets(members)) = self.route.tiers().get(tier) else { return picked };
+        let Some(Tier::Targets(members)) = self.route.tiers().get(self.tier_at(depth)) else { return picked };
         let mut first_refusal = usize::MAX;
+        let mut busy = None;
         for i in 0..members.len() {
             let place = moment.turn.wrapping_add(i) % members.len();
             let member = &members[place];
-            if self.tries.iter().any(|t| t.target == member.index) {
+            if self.tries.iter().any(|t| t.target == member.index) || self.shut.contains(&member.index) {
                 continue;
             }
-            let refused = if self.is_too_long(member, tier > 0 || neighbour) {
-                Refusal::Hard(Reason::ContextTooLong, None)
-            } else {
-                match admit(moment, board, member.index) {
-                    Ok(probe) => {
-                        picked.found = Some((member, probe));
-                        return picked;
-                    }
-                    Err(refusal) => refusal,
+            let refused = match self.look(member, depth, moment, board, purse, neighbour) {
+                Ok(true) => {
+                    picked.found = Some((member, true));
+                    return picked;
                 }
+                Ok(false) if members.len() > 1 && board.is_busy(member.index) => {
+                    busy.get_or_insert(member);
+                    continue;
+                }
+                Ok(false) => {
+                    picked.found = Some((member, false));
+                    return picked;
+                }
+                Err(refusal) => refusal,
             };
             let (reason, due) = match refused {
                 Refusal::Soft(reason, due) => {
@@ -261,6 +346,10 @@ impl<'r> Course<'r> {
                     (reason, due)
                 }
                 Refusal::Hard(reason, due) => (reason, due),
+                Refusal::Away(away) => {
+                    picked.away.get_or_insert(away);
+                    (away.reason(), None)
+                }
             };
             picked.due = earliest(picked.due, due);
             if place < first_refusal {
@@ -268,7 +357,31 @@ impl<'r> Course<'r> {
                 picked.refused = Some(reason);
             }
         }
+        picked.found = busy.map(|member| (member, false));
         picked
+    }
+
+    /// Whether this member may be called, and whether as a probe.
+    fn look(
+        &self,
+        member: &Member,
+        depth: usize,
+        moment: &Moment,
+        board: &mut impl Board,
+        purse: &Purse,
+        neighbour: bool,
+    ) -> Result<bool, Refusal> {
+        if self.is_too_long(member, depth > 0 || neighbour) {
+            return Err(Refusal::Hard(Reason::ContextTooLong, None));
+        }
+        if neighbour && !board.may_retry(member.index) {
+            return Err(Refusal::Hard(Reason::RetryBudget, None));
+        }
+        if depth > 0 && !board.has_share(member.index) {
+            return Err(Refusal::Away(Away::ShareLimit));
+        }
+        let probes = !self.asked.no_retry && purse.tokens > 0 && purse.shared;
+        admit(moment, board, member.index, &self.asked, probes)
     }
 
     /// A fallback must hold the prompt; the first choice is never skipped for an estimate.
@@ -283,13 +396,32 @@ impl<'r> Course<'r> {
         is_fallback && member.max_context_tokens.is_some_and(|most| self.asked.input_tokens > most)
     }
 
+    fn elsewhere(&self, kind: FaultKind) -> Elsewhere {
+        match kind {
+            FaultKind::ContentFilter if self.asked.on_content_filter => Elsewhere::Any,
+            kind => kind.elsewhere(),
+        }
+    }
+
     fn is_alone(&self) -> bool {
-        matches!(self.route.tiers().get(self.tier), Some(Tier::Targets(members)) if members.len() == 1)
+        let tier = self.route.tiers().get(self.tier_at(self.depth));
+        matches!(tier, Some(Tier::Targets(members)) if members.len() == 1)
+    }
+
+    /// The tier so many steps down: from the start to the last, then from the start up to the first.
+    fn tier_at(&self, depth: usize) -> usize {
+        let below = self.route.tiers().len() - self.start;
+        if depth < below { self.start + depth } else { (self.start + below).saturating_sub(depth + 1) }
+    }
+
+    fn depth_of(&self, tier: usize) -> usize {
+        let tiers = self.route.tiers().len();
+        if tier >= self.start { tier - self.start } else { tiers - 1 - tier }
     }
 
     fn send(
         &mut self,
-        tier: usize,
+        depth: usize,
         member: &Member,
         probe: bool,
         board: &impl Board,
@@ -297,11 +429,12 @@ impl<'r> Course<'r> {
         cost: Cost,
     ) -> Step {
         let admission = board.admission(member.index);
-        self.tier = tier;
+        self.depth = depth;
         self.last_target = admission.cause == Reason::LastTarget.as_str();
         let fresh = Try { target: member.index, max_context_tokens: member.max_context_tokens, times: 1 };
         self.tries.push(fresh);
-        Step::Send { tier, target: member.index, probe, generation: admission.generation, wait, cost }
+        let (tier, generation) = (self.tier_at(depth), admission.generation);
+        Step::Send { tier, target: member.index, probe, generation, wait, cost }
     }
 
     fn repeat(&mut self, last: &Try, wait: Wait, board: &impl Board) -> Step {
@@ -310,8 +443,8 @@ impl<'r> Course<'r> {
             this.times += 1;
         }
         let generation = board.admission(last.target).generation;
-        let cost = Cost::RequestAndShared;
-        Step::Send { tier: self.tier, target: last.target, probe: false, generation, wait, cost }
+        let (tier, cost) = (self.tier_at(self.depth), Cost::RequestAndShared);
+        Step::Send { tier, target: last.target, probe: false, generation, wait, cost }
     }
 }
 
@@ -319,41 +452,7 @@ impl<'r> Course<'r> {
 struct Picked<'r> {
     found: Option<(&'r Member, bool)>,
     soft: Option<&'r Member>,
+    away: Option<Away>,
     refused: Option<Reason>,
     due: Option<Timestamp>,
-}
-
-enum Refusal {
-    Soft(Reason, Option<Timestamp>),
-    Hard(Reason, Option<Timestamp>),
-}
-
-/// Whether the published state admits a call now, and whether as a probe.
-fn admit(moment: &Moment, board: &mut impl Board, target: usize) -> Result<bool, Refusal> {
-    if moment.stale {
-        return Ok(false);
-    }
-    let admission = board.admission(target);
-    match admission.state {
-        BreakerState::ForcedClosed => Ok(false),
-        BreakerState::ForcedOpen => Err(Refusal::Hard(Reason::Operator, None)),
-        BreakerState::Open => Err(Refusal::Hard(Reason::BreakerOpen, admission.due)),
-        BreakerState::HalfOpen if admission.live_probes == 0 => {
-            Err(Refusal::Hard(Reason::BreakerOpen, admission.due))
-        }
-        BreakerState::HalfOpen if board.take_probe(target) => Ok(true),
-        BreakerState::HalfOpen => Err(Refusal::Hard(Reason::HalfOpenBusy, admission.due)),
-        BreakerState::Closed => match admission.cooling_until {
-            Some(until) if until > moment.now => Err(Refusal::Soft(Reason::CoolingDown, Some(until))),
-            _ if moment.roll >= admission.share => Err(Refusal::Soft(Reason::BreakerOpen, None)),
-            _ => Ok(false),
-        },
-    }
-}
-
-fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
 }

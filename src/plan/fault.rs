@@ -69,6 +69,12 @@ impl FaultKind {
         }
     }
 
+    /// Whether another try at the same target could mend it.
+    #[must_use]
+    pub const fn is_repeatable(self) -> bool {
+        !matches!(self.same(), Same::Never)
+    }
+
     /// The word for leaving a tier because of this.
     #[must_use]
     pub const fn reason(self) -> (Reason, Option<Flag>) {

@@ -6,12 +6,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
+use super::pick::{Pick, Traits};
 use crate::verdict::Mode;
 
 /// The tier word for the cache of quality-passed answers.
 const CACHE: &str = "cache";
-/// Tier words of the contract that this version does not build.
-const NOT_BUILT: [&str; 3] = ["passthrough", "http:", "https:"];
+/// The tier word for leaving the step out.
+const OMIT: &str = "passthrough";
+
+/// Whether a tier word is the base URL of any other service that answers in the same shape.
+#[must_use]
+pub fn is_url(word: &str) -> bool {
+    word.starts_with("http://") || word.starts_with("https://")
+}
 
 /// One route as the configuration gives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +40,8 @@ struct RawRoute {
     mode: Option<Mode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     limits: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pick: Vec<Pick>,
 }
 
 /// Why a route cannot be used. The first word is the key at fault.
@@ -56,9 +65,15 @@ pub enum RouteError {
     /// The cache in company, first or twice.
     #[error("tiers[{0}]: \"cache\" stands alone in a tier, once, and not in the first")]
     Cache(usize),
-    /// A kind of tier that is not built.
-    #[error("tiers[{0}]: `{1}` is not a kind of tier that this version knows")]
-    NotBuilt(usize, String),
+    /// The step left out in company, first or twice.
+    #[error("tiers[{0}]: \"passthrough\" stands alone in a tier, once, and not in the first")]
+    Omit(usize),
+    /// A service's URL in company or first.
+    #[error("tiers[{0}]: a URL stands alone in a tier, and not in the first; make it a [[target]] otherwise")]
+    Url(usize),
+    /// A rule for a tier that is not there, or that does not hold targets.
+    #[error("pick[{0}].tier: there is no tier {1} with targets")]
+    Pick(usize, usize),
     /// No such target.
     #[error("tiers[{0}]: there is no target named `{1}`")]
     UnknownTarget(usize, String),
@@ -82,6 +97,12 @@ impl TryFrom<RawRoute> for RouteParams {
             return Err(RouteError::Model(i));
         }
         check_tiers(&raw.tiers)?;
+        for (i, pick) in raw.pick.iter().enumerate() {
+            let special = |name: &String| name == CACHE || name == OMIT || is_url(name);
+            if raw.tiers.get(pick.tier).is_none_or(|tier| tier.iter().any(special)) {
+                return Err(RouteError::Pick(i, pick.tier));
+            }
+        }
         Ok(Self(raw))
     }
 }
@@ -93,10 +114,13 @@ fn check_tiers(tiers: &[Vec<String>]) -> Result<(), RouteError> {
             return Err(RouteError::EmptyTier(i));
         }
         for name in tier {
-            if NOT_BUILT.iter().any(|word| name == word || (word.ends_with(':') && name.starts_with(word))) {
-                return Err(RouteError::NotBuilt(i, name.clone()));
-            }
             let fresh = seen.insert(name.as_str());
+            if name == OMIT && (i == 0 || tier.len() > 1 || !fresh) {
+                return Err(RouteError::Omit(i));
+            }
+            if is_url(name) && (i == 0 || tier.len() > 1) {
+                return Err(RouteError::Url(i));
+            }
             if name == CACHE && (i == 0 || tier.len() > 1 || !fresh) {
                 return Err(RouteError::Cache(i));
             }
@@ -159,6 +183,17 @@ impl RouteParams {
         self.0.mode
     }
 
+    /// `[[route.pick]]`.
+    #[must_use]
+    pub fn pick(&self) -> &[Pick] {
+        &self.0.pick
+    }
+
+    /// Tier words that are base URLs of other services.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        self.0.tiers.iter().flatten().map(String::as_str).filter(|word| is_url(word))
+    }
+
     /// `[route.limits]`, as written; the client reads it.
     #[must_use]
     pub fn limits(&self) -> Option<&serde_json::Value> {
@@ -193,6 +228,8 @@ pub enum Tier {
     Targets(Vec<Member>),
     /// The last quality-passed answer to the same request.
     Cache,
+    /// The step is left out: an answer is made that changes nothing.
+    Omit,
 }
 
 /// A route whose targets are known to exist.
@@ -202,6 +239,7 @@ pub struct Route {
     paths: Vec<WildMatch>,
     models: Vec<WildMatch>,
     tiers: Vec<Tier>,
+    pick: Vec<Pick>,
 }
 
 impl Route {
@@ -222,6 +260,9 @@ impl Route {
             if names.iter().any(|n| n == CACHE) {
                 return Ok(Tier::Cache);
             }
+            if names.iter().any(|n| n == OMIT) {
+                return Ok(Tier::Omit);
+            }
             names.iter().map(|name| member(i, name)).collect::<Result<_, _>>().map(Tier::Targets)
         };
         Ok(Self {
@@ -229,6 +270,7 @@ impl Route {
             paths: params.0.paths.iter().map(|p| WildMatch::new(p)).collect(),
             models: params.0.models.iter().map(|m| WildMatch::new(m)).collect(),
             tiers: params.0.tiers.iter().enumerate().map(tier).collect::<Result<_, _>>()?,
+            pick: params.0.pick.clone(),
         })
     }
 
@@ -249,8 +291,20 @@ impl Route {
     pub fn first_target(&self) -> Option<&Member> {
         self.tiers.iter().find_map(|tier| match tier {
             Tier::Targets(members) => members.first(),
-            Tier::Cache => None,
+            Tier::Cache | Tier::Omit => None,
         })
+    }
+
+    /// The tier at which a request starts.
+    #[must_use]
+    pub fn start<'h>(&self, traits: &Traits<'_>, header: impl Fn(&str) -> Option<&'h str>) -> usize {
+        self.pick.iter().find(|pick| pick.fits(traits, &header)).map_or(0, |pick| pick.tier)
+    }
+
+    /// Whether any rule says where a request starts.
+    #[must_use]
+    pub fn has_picks(&self) -> bool {
+        !self.pick.is_empty()
     }
 
     /// Whether any tier is the cache.

@@ -2,12 +2,17 @@
 
 use crate::clock::Timestamp;
 use crate::sample::Admission;
+use crate::verdict::Reason;
 
 /// What the request allows and needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     /// Prompt tokens, estimated.
     pub input_tokens: u64,
+    /// Inputs of a batch (texts to embed, documents to rank).
+    pub batch: u32,
+    /// A withheld answer may be asked for elsewhere (`fallback.on_content_filter`).
+    pub on_content_filter: bool,
     /// The call must not be made twice, anywhere; a cached answer will do.
     pub no_retry: bool,
     /// The caller wants no lower tier.
@@ -20,6 +25,55 @@ pub trait Board {
     fn admission(&self, target: usize) -> Admission;
     /// Takes a live probe's place at a half-open target, if one is free.
     fn take_probe(&mut self, target: usize) -> bool;
+    /// Whether the target takes an extra call now.
+    fn may_retry(&self, _target: usize) -> bool {
+        true
+    }
+    /// Whether a call of the target would have to wait for a permit.
+    fn is_busy(&self, _target: usize) -> bool {
+        false
+    }
+    /// Until when this caller leaves the target alone, beside what is published of it.
+    fn cooling_until(&self, _target: usize) -> Option<Timestamp> {
+        None
+    }
+    /// Whether the target, as a fallback, has some of its share of the traffic left.
+    fn has_share(&self, _target: usize) -> bool {
+        true
+    }
+}
+
+/// Why a call that was decided on cannot be made; nothing has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// Permits and queue are full, or waiting would outlast the deadline.
+    Overloaded {
+        /// When it is worth asking again, milliseconds.
+        retry_after_ms: u64,
+    },
+    /// The target is degraded and takes small requests only.
+    TooLarge,
+    /// As a fallback it has had its share.
+    ShareLimit,
+    /// The hour's or day's money is spent.
+    Spent {
+        /// When it is worth asking again, milliseconds.
+        retry_after_ms: u64,
+    },
+    /// The call alone would cost more than one may.
+    TooExpensive,
+}
+
+impl Away {
+    /// The word for leaving a tier because of this.
+    #[must_use]
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::Overloaded { .. } | Self::TooLarge => Reason::Overloaded,
+            Self::ShareLimit => Reason::ShareLimit,
+            Self::Spent { .. } | Self::TooExpensive => Reason::CostBudget,
+        }
+    }
 }
 
 /// What a decision needs from outside.
@@ -89,8 +143,13 @@ pub enum Step {
         /// What to draw.
         cost: Cost,
     },
-    /// Look into the cache; where it has nothing, call [`super::Course::cache_missed`].
+    /// Look into the cache; where it has nothing, call [`super::Course::missed`].
     Cache {
+        /// Tier.
+        tier: usize,
+    },
+    /// Leave the step out; where that is not possible for this protocol, call [`super::Course::missed`].
+    Omit {
         /// Tier.
         tier: usize,
     },
@@ -108,6 +167,8 @@ pub enum GiveUp {
     },
     /// A further try was possible, but no token is left.
     NoTokens,
+    /// Who could answer turned the request away.
+    Away(Away),
     /// The rules allow nothing else, or everything has been tried.
     Nothing,
 }

@@ -16,6 +16,7 @@ fn admission(state: BreakerState) -> Admission {
         live_probes: 0,
         due: Some(NOW.plus_ms(7_000)),
         cooling_until: None,
+        small_only: None,
         generation: 3,
         cause: "test",
     }
@@ -93,7 +94,7 @@ fn a_tier_is_shared_out_in_turn() {
     let route = route(&[&["a", "b"], &["c"]]);
     let mut states = States::closed(3);
     let starts: Vec<_> = (0..4)
-        .map(|turn| target(course(&route).first(&Moment { turn, ..moment() }, &mut states)).1)
+        .map(|turn| target(course(&route).first(&Moment { turn, ..moment() }, &mut states, &purse())).1)
         .collect();
     assert_eq!(starts, [0, 1, 0, 1]);
 }
@@ -103,7 +104,7 @@ fn an_open_target_is_passed_over_and_the_reason_kept() {
     let route = route(&[&["a"], &["b"]]);
     let mut states = States::closed(2).with(0, BreakerState::Open);
     let mut course = course(&route);
-    let step = course.first(&moment(), &mut states);
+    let step = course.first(&moment(), &mut states, &purse());
     assert!(matches!(step, Step::Send { tier: 1, target: 1, cost: Cost::Nothing, .. }));
     assert_eq!(course.degraded(), Some((Reason::BreakerOpen, None)));
 }
@@ -113,9 +114,9 @@ fn all_open_refuses_with_the_earliest_due_time_and_a_stale_gate_admits_all() {
     let route = route(&[&["a"], &["b"]]);
     let mut states = States::closed(2).with(0, BreakerState::Open).with(1, BreakerState::Open);
     states.all[1].due = Some(NOW.plus_ms(4_000));
-    let step = course(&route).first(&moment(), &mut states);
+    let step = course(&route).first(&moment(), &mut states, &purse());
     assert_eq!(step, Step::GiveUp(GiveUp::Open { retry_after_ms: 4_000 }));
-    let step = course(&route).first(&Moment { stale: true, ..moment() }, &mut states);
+    let step = course(&route).first(&Moment { stale: true, ..moment() }, &mut states, &purse());
     assert_eq!(target(step), (0, 0));
 }
 
@@ -125,9 +126,9 @@ fn the_cache_comes_before_a_target_that_cools_down_and_that_before_an_error() {
     let mut states = States::closed(1);
     states.all[0].cooling_until = Some(NOW.plus_ms(2_000));
     let mut course = course(&route);
-    assert_eq!(course.first(&moment(), &mut states), Step::Cache { tier: 1 });
+    assert_eq!(course.first(&moment(), &mut states, &purse()), Step::Cache { tier: 1 });
     assert_eq!(course.left_because(), Some((Reason::CoolingDown, None)));
-    assert_eq!(target(course.cache_missed(1, &moment(), &mut states, &purse())), (0, 0));
+    assert_eq!(target(course.missed(1, &moment(), &mut states, &purse())), (0, 0));
     assert_eq!(course.degraded(), None, "tier 0 answered after all");
 }
 
@@ -136,8 +137,9 @@ fn a_ramp_gives_a_target_its_share_only() {
     let route = route(&[&["a"], &["b"]]);
     let mut states = States::closed(2);
     states.all[0].share = 0.25;
-    let start =
-        |roll, states: &mut States| target(course(&route).first(&Moment { roll, ..moment() }, states));
+    let start = |roll, states: &mut States| {
+        target(course(&route).first(&Moment { roll, ..moment() }, states, &purse()))
+    };
     assert_eq!(start(0.2, &mut states), (0, 0));
     assert_eq!(start(0.3, &mut states), (1, 1));
 }
@@ -146,13 +148,17 @@ fn a_ramp_gives_a_target_its_share_only() {
 fn half_open_admits_live_probes_while_slots_are_free() {
     let route = route(&[&["a"], &["b"]]);
     let mut states = States::closed(2).with(0, BreakerState::HalfOpen);
-    assert_eq!(target(course(&route).first(&moment(), &mut states)), (1, 1), "golden probes decide alone");
+    assert_eq!(
+        target(course(&route).first(&moment(), &mut states, &purse())),
+        (1, 1),
+        "golden probes decide alone"
+    );
     states.all[0].live_probes = 2;
     states.probes = 2;
-    let step = course(&route).first(&moment(), &mut states);
+    let step = course(&route).first(&moment(), &mut states, &purse());
     assert!(matches!(step, Step::Send { target: 0, probe: true, generation: 3, .. }));
     let mut late = course(&route);
-    assert_eq!(target(late.first(&moment(), &mut states)), (1, 1));
+    assert_eq!(target(late.first(&moment(), &mut states, &purse())), (1, 1));
     assert_eq!(late.degraded(), Some((Reason::HalfOpenBusy, None)));
 }
 
@@ -161,7 +167,7 @@ fn a_broken_target_gives_way_to_its_neighbour_then_to_the_next_tier() {
     let route = route(&[&["a", "b"], &["c"]]);
     let mut states = States::closed(3);
     let mut course = course(&route);
-    let _ = course.first(&moment(), &mut states);
+    let _ = course.first(&moment(), &mut states, &purse());
     let step = course.after(fault(FaultKind::Broken), &moment(), &mut states, &purse());
     assert!(matches!(step, Step::Send { tier: 0, target: 1, cost: Cost::RequestAndShared, .. }));
     let step = course.after(fault(FaultKind::Broken), &moment(), &mut states, &purse());
@@ -174,7 +180,7 @@ fn a_lonely_target_is_asked_once_more_with_back_off() {
     let route = route(&[&["a"], &["b"]]);
     let mut states = States::closed(2);
     let mut course = course(&route);
-    let _ = course.first(&moment(), &mut states);
+    let _ = course.first(&moment(), &mut states, &purse());
     let step = course.after(fault(FaultKind::Cut), &moment(), &mut states, &purse());
     assert!(matches!(step, Step::Send { target: 0, wait: Wait::BackOff(0), .. }));
     assert_eq!(target(course.after(fault(FaultKind::Cut), &moment(), &mut states, &purse())), (1, 1));
@@ -185,7 +191,7 @@ fn silence_costs_one_limit_only() {
     let route = route(&[&["a"], &["b"]]);
     let mut states = States::closed(2);
     let mut course = course(&route);
-    let _ = course.first(&moment(), &mut states);
+    let _ = course.first(&moment(), &mut states, &purse());
     assert_eq!(target(course.after(fault(FaultKind::Silent), &moment(), &mut states, &purse())), (1, 1));
     assert_eq!(course.degraded(), Some((Reason::Slow, None)));
     let step = course.after(fault(FaultKind::Silent), &moment(), &mut states, &purse());
@@ -198,11 +204,11 @@ fn a_short_retry_after_is_waited_for_exactly_and_a_long_one_is_not() {
     let asked = |ms| Fault { kind: FaultKind::Backpressure, retry_after_ms: Some(ms) };
     let mut states = States::closed(2);
     let mut polite = course(&route);
-    let _ = polite.first(&moment(), &mut states);
+    let _ = polite.first(&moment(), &mut states, &purse());
     let step = polite.after(asked(1_200), &moment(), &mut states, &purse());
     assert!(matches!(step, Step::Send { target: 0, wait: Wait::Exactly(1_200), .. }));
     let mut hurried = course(&route);
-    let _ = hurried.first(&moment(), &mut states);
+    let _ = hurried.first(&moment(), &mut states, &purse());
     assert_eq!(target(hurried.after(asked(60_000), &moment(), &mut states, &purse())), (1, 1));
 }
 
@@ -212,7 +218,7 @@ fn bad_answers_are_repeated_once_then_left_and_the_flag_is_named() {
     let bad = fault(FaultKind::Quality(Flag::EmptyOutput));
     let mut states = States::closed(2);
     let mut course = course(&route);
-    let _ = course.first(&moment(), &mut states);
+    let _ = course.first(&moment(), &mut states, &purse());
     assert_eq!(target(course.after(bad, &moment(), &mut states, &purse())), (0, 0));
     assert_eq!(target(course.after(bad, &moment(), &mut states, &purse())), (1, 1));
     assert_eq!(course.degraded(), Some((Reason::Quality, Some(Flag::EmptyOutput))));
@@ -225,7 +231,7 @@ fn a_long_prompt_goes_only_where_the_context_is_known_to_be_larger() {
     let route = route(&[&["a-4000"], &["b-2000"], &["c-32000"]]);
     let mut states = States::closed(3);
     let mut course = course(&route);
-    let _ = course.first(&moment(), &mut states);
+    let _ = course.first(&moment(), &mut states, &purse());
     let step = course.after(fault(FaultKind::ContextLength), &moment(), &mut states, &purse());
     assert_eq!(target(step), (2, 2));
 }
@@ -235,7 +241,7 @@ fn a_fallback_too_small_for_the_prompt_is_skipped_and_the_first_choice_never() {
     let route = route(&[&["a-1000"], &["b-1000"], &["c"]]);
     let mut states = States::closed(3);
     let mut course = Course::new(&route, Mode::Enforce, Asked { input_tokens: 5_000, ..Asked::default() });
-    assert_eq!(target(course.first(&moment(), &mut states)), (0, 0));
+    assert_eq!(target(course.first(&moment(), &mut states, &purse())), (0, 0));
     assert_eq!(target(course.after(fault(FaultKind::Silent), &moment(), &mut states, &purse())), (2, 2));
 }
 
@@ -245,7 +251,7 @@ fn the_callers_own_faults_and_filters_are_never_repeated() {
     for kind in [FaultKind::Caller, FaultKind::ContentFilter] {
         let mut states = States::closed(3);
         let mut course = course(&route);
-        let _ = course.first(&moment(), &mut states);
+        let _ = course.first(&moment(), &mut states, &purse());
         assert_eq!(
             course.after(fault(kind), &moment(), &mut states, &purse()),
             Step::GiveUp(GiveUp::Nothing)
@@ -259,12 +265,12 @@ fn without_tokens_only_the_cache_is_left() {
     let mut states = States::closed(2);
     let cached = route(&[&["a"], &["b"], &["cache"]]);
     let mut with_cache = course(&cached);
-    let _ = with_cache.first(&moment(), &mut states);
+    let _ = with_cache.first(&moment(), &mut states, &purse());
     let step = with_cache.after(fault(FaultKind::Broken), &moment(), &mut states, &poor);
     assert_eq!(step, Step::Cache { tier: 2 });
     let bare = route(&[&["a"], &["b"]]);
     let mut without = course(&bare);
-    let _ = without.first(&moment(), &mut states);
+    let _ = without.first(&moment(), &mut states, &purse());
     let step = without.after(fault(FaultKind::Broken), &moment(), &mut states, &poor);
     assert_eq!(step, Step::GiveUp(GiveUp::NoTokens));
 }
@@ -300,7 +306,8 @@ fn faults_of_a_route_name_their_key() {
     assert!(fault("[[\"a\"],[]]").starts_with("tiers[1]:"));
     assert!(fault("[[\"cache\"]]").starts_with("tiers[0]:"));
     assert!(fault("[[\"a\"],[\"a\"]]").starts_with("tiers[1]:"));
-    assert!(fault("[[\"a\"],[\"http://x\"]]").starts_with("tiers[1]:"));
+    assert!(fault("[[\"http://x\"]]").starts_with("tiers[0]:"));
+    assert!(fault("[[\"a\"],[\"passthrough\",\"b\"]]").starts_with("tiers[1]:"));
     let params: RouteParams = toml::from_str("name = \"r\"\ntiers = [[\"a\"]]").expect("a route");
     let unknown = Route::resolve(&params, |_| None).expect_err("no such target");
     assert_eq!(unknown, RouteError::UnknownTarget(0, "a".into()));
@@ -349,16 +356,16 @@ proptest! {
         let slices: Vec<&[&str]> = borrowed.iter().map(Vec::as_slice).collect();
         let route = route(&slices);
         let mut board = States { all: states.clone(), probes };
-        let asked = Asked { input_tokens: 0, no_retry, no_fallback };
+        let asked = Asked { no_retry, no_fallback, ..Asked::default() };
         let mut course = Course::new(&route, Mode::Enforce, asked);
         let moment = Moment { now: NOW, roll, turn, stale: false };
         let mut purse = Purse { shared, ..purse() };
-        let mut step = course.first(&moment, &mut board);
+        let mut step = course.first(&moment, &mut board, &purse);
         let (mut at_tier, mut calls, mut previous) = (0, 0u32, None);
         for (kind, retry_after_ms) in faults {
             while let Step::Cache { tier } = step {
                 prop_assert!(!no_fallback);
-                step = course.cache_missed(tier, &moment, &mut board, &purse);
+                step = course.missed(tier, &moment, &mut board, &purse);
             }
             let Step::Send { tier, target, cost, .. } = step else { break };
             let state = states[target].state;
@@ -395,7 +402,7 @@ proptest! {
         let route = route(&[&["a", "b"], &["c"]]);
         let mut board = States { all: states, probes: 0 };
         let mut course = Course::new(&route, Mode::Shadow, Asked::default());
-        let step = course.first(&Moment { turn, ..moment() }, &mut board);
+        let step = course.first(&Moment { turn, ..moment() }, &mut board, &purse());
         prop_assert_eq!(target(step), (0, turn % 2));
         prop_assert_eq!(course.after(fault(kind), &moment(), &mut board, &purse()), Step::GiveUp(GiveUp::Nothing));
         prop_assert_eq!(course.degraded(), None);

@@ -376,6 +376,8 @@ impl Prober {
             light: false,
             retry_after_ms,
             usage: sample.usage,
+            cost_usd: self.price.map(|price| price.cost_usd(&sample.usage)),
+            keyed: false,
         };
         self.report(Report::Called(Box::new(Called { sample, outcome, similarity, more }))).await
     }

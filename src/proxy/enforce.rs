@@ -4,21 +4,26 @@
 //! for the next step of the plan; once a byte has been handed over there is no other try, only an honest break.
 //! When every try was bad, the last usable answer is delivered unchanged and says so.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
 
+use super::admission::admit;
 use super::body::Body;
+use super::flow::Further;
 use super::hold::{Held, WholeAnswer, hold};
-use super::inference::{GateBoard, Inquiry, VERDICT, mark, moment, refuse, send, unanswered};
+use super::inference::{GateBoard, Inquiry, VERDICT, closed, mark, moment, refuse, send, unanswered};
 use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::tap::Tap;
 use crate::cache::Entry;
-use crate::plan::{Cost, Course, Fault, FaultKind, GiveUp, Purse, Step, Wait};
+use crate::plan::{Away, Board, Cost, Course, Fault, FaultKind, GiveUp, Purse, Step, Traits, Wait};
 use crate::upstream::{Failure, FailureKind, Limits};
 use crate::verdict::{ErrorCode, FaultClass, Flag, Mode, Reason};
+
+/// When a fallback's share is worth asking for again, milliseconds.
+const SHARE_RETRY_MS: u64 = 5_000;
 
 /// What was left behind by tries that failed.
 #[derive(Default)]
@@ -39,21 +44,39 @@ enum Tried {
 pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Response<Body> {
     let live = Arc::clone(&ledger.live);
     let mut board = GateBoard::new(&ledger);
-    let mut course = Course::new(&live.routes[ledger.route], Mode::Enforce, inquiry.asked(&ledger));
+    let route = &live.routes[ledger.route];
+    let course = Course::new(route, Mode::Enforce, inquiry.asked(&ledger));
+    let mut course = if route.has_picks() { course.starting_at(start(&ledger, &inquiry)) } else { course };
     let turn = ledger.extra().next_turn();
     let mut tokens = live.retry.tokens_per_request();
     let mut left = Leftovers::default();
-    let mut step = course.first(&moment(&ledger, turn), &mut board);
+    count_request(&ledger);
+    let first = purse(&ledger, &inquiry, tokens);
+    let mut step = course.first(&moment(&ledger, turn), &mut board, &first);
     loop {
         match step {
             Step::Send { tier, target, probe, generation, wait, cost } => {
-                if !pay(&ledger, cost, &mut tokens) {
+                let slot = if probe { board.take_slot() } else { None };
+                if !pay(&ledger, &board, target, cost, &mut tokens)
+                    || !pause(&mut ledger, wait, &inquiry).await
+                {
                     return give_up(ledger, left, GiveUp::NoTokens, &course);
                 }
-                pause(&mut ledger, wait, &inquiry).await;
-                let slot = if probe { board.take_slot() } else { None };
+                let further = cost == Cost::RequestAndShared;
+                let hold = match admit(&mut ledger, &inquiry, &board, target, slot, further).await {
+                    Ok(hold) => hold,
+                    Err(away) => {
+                        tokens += u32::from(cost != Cost::Nothing); // no call was made
+                        let purse = purse(&ledger, &inquiry, tokens);
+                        step = course.turned_away(away, &moment(&ledger, turn), &mut board, &purse);
+                        continue;
+                    }
+                };
+                if course.is_fallback() {
+                    count_fallback(&ledger, target);
+                }
                 let place = Place { target, tier, generation };
-                match try_once(ledger, &inquiry, place, slot, &course, &mut left).await {
+                match try_once(ledger, &inquiry, place, hold, &course, &mut left).await {
                     Tried::Done(response) => return response,
                     Tried::Again(back, fault) => {
                         ledger = back;
@@ -63,6 +86,7 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
                         } else {
                             course.after(fault, &moment(&ledger, turn), &mut board, &purse)
                         };
+                        note_leaving(&ledger, place, fault.kind, &step);
                     }
                 }
             }
@@ -73,10 +97,51 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
                     return from_cache(ledger, entry, &course);
                 }
                 let purse = purse(&ledger, &inquiry, tokens);
-                step = course.cache_missed(tier, &moment(&ledger, turn), &mut board, &purse);
+                step = course.missed(tier, &moment(&ledger, turn), &mut board, &purse);
+            }
+            Step::Omit { tier } => {
+                let purse = purse(&ledger, &inquiry, tokens);
+                step = course.missed(tier, &moment(&ledger, turn), &mut board, &purse);
             }
             Step::GiveUp(why) => return give_up(ledger, left, why, &course),
         }
+    }
+}
+
+/// The tier at which the route's rules let the request start.
+fn start(ledger: &Ledger, inquiry: &Inquiry) -> usize {
+    let ask = ledger.ask.as_deref();
+    let traits = Traits {
+        input_tokens: ask.map_or(0, |ask| ask.input_tokens_estimate),
+        tools: ask.is_some_and(|ask| ask.tools.any()),
+        text: ask.map_or("", |ask| &ask.prompt_text),
+    };
+    ledger.route().start(&traits, |name| inquiry.headers.get(name).and_then(|v| v.to_str().ok()))
+}
+
+fn count_request(ledger: &Ledger) {
+    if let Some(share) = &ledger.extra().share {
+        share.lock().unwrap_or_else(PoisonError::into_inner).request(ledger.proxy.clock.now());
+    }
+}
+
+fn count_fallback(ledger: &Ledger, target: usize) {
+    if let Some(share) = &ledger.extra().share {
+        share.lock().unwrap_or_else(PoisonError::into_inner).fallback(ledger.proxy.clock.now(), target);
+    }
+}
+
+/// A target whose tier is left because it failed; one that is left again and again rests.
+fn note_leaving(ledger: &Ledger, place: Place, kind: FaultKind, step: &Step) {
+    let failed = matches!(kind, FaultKind::Broken | FaultKind::Silent | FaultKind::Cut);
+    let leaves = match step {
+        Step::Send { tier, .. } => *tier != place.tier,
+        Step::Cache { .. } | Step::Omit { .. } => true,
+        Step::GiveUp(_) => false, // there is nowhere to go to and fro
+    };
+    if failed && leaves {
+        let flow = &ledger.target(place.target).flow;
+        flow.left(ledger.proxy.clock.now(), ledger.live.fallback.cool_down_ms());
     }
 }
 
@@ -91,7 +156,7 @@ async fn try_once(
     mut ledger: Box<Ledger>,
     inquiry: &Inquiry,
     place: Place,
-    slot: Option<crate::gate::ProbeSlot>,
+    held: super::running::Hold,
     course: &Course<'_>,
     left: &mut Leftovers,
 ) -> Tried {
@@ -99,7 +164,7 @@ async fn try_once(
     let limits = ledger.target(target).upstream.limits().with(&ledger.extra().limits);
     let wait = head_wait(&ledger, inquiry, &limits);
     let headers = inquiry.headers.clone();
-    let answer = match send(&mut ledger, inquiry, headers, (target, tier), generation, slot, Some(wait)).await
+    let answer = match send(&mut ledger, inquiry, headers, (target, tier), generation, held, Some(wait)).await
     {
         Ok(answer) => answer,
         Err(failure) => {
@@ -146,19 +211,32 @@ fn head_wait(ledger: &Ledger, inquiry: &Inquiry, limits: &Limits) -> Duration {
     inquiry.left_ms(ledger).map_or(limit, |left| limit.min(Duration::from_millis(left)))
 }
 
-fn pay(ledger: &Ledger, cost: Cost, tokens: &mut u32) -> bool {
-    match cost {
-        Cost::Nothing => return true,
-        Cost::Request => {}
-        Cost::RequestAndShared => {
-            if !ledger.proxy.take_retry_token() {
-                return false;
-            }
+/// Draws from every purse that the step costs.
+fn pay(ledger: &Ledger, board: &GateBoard, target: usize, cost: Cost, tokens: &mut u32) -> bool {
+    if cost == Cost::Nothing {
+        return true;
+    }
+    if *tokens == 0 {
+        return false;
+    }
+    let (proxy, retry, flow) = (&ledger.proxy, &ledger.live.retry, &ledger.target(target).flow);
+    if let Some(id) = &ledger.workflow
+        && !proxy.take_workflow(id, retry.tokens_per_workflow())
+    {
+        flow.note_further(Further::RefusedWorkflow);
+        return false;
+    }
+    if cost == Cost::RequestAndShared {
+        if !flow.take_retry(retry, proxy.clock.now(), closed(&board.admission(target))) {
+            return false;
+        }
+        if !proxy.take_retry_token() {
+            flow.note_further(Further::RefusedGlobal);
+            return false;
         }
     }
-    let had = *tokens > 0;
-    *tokens = tokens.saturating_sub(1);
-    had
+    *tokens -= 1;
+    true
 }
 
 fn purse(ledger: &Ledger, inquiry: &Inquiry, tokens: u32) -> Purse {
@@ -166,19 +244,25 @@ fn purse(ledger: &Ledger, inquiry: &Inquiry, tokens: u32) -> Purse {
     let patience_ms =
         inquiry.left_ms(ledger).map_or(retry.max_wait_ms(), |left| left.min(retry.max_wait_ms()));
     let shared = ledger.proxy.has_retry_token();
+    let of_workflow = |id: &Arc<str>| ledger.proxy.workflow_left(id, retry.tokens_per_workflow());
+    let tokens = ledger.workflow.as_ref().map_or(tokens, |id| tokens.min(of_workflow(id)));
     Purse { tokens, shared, patience_ms, quality_retries: retry.quality_retries() }
 }
 
-async fn pause(ledger: &mut Ledger, wait: Wait, inquiry: &Inquiry) {
+/// Waits; false where the wait would outlast the caller's deadline, which then is not waited for.
+async fn pause(ledger: &mut Ledger, wait: Wait, inquiry: &Inquiry) -> bool {
     let ms = match wait {
-        Wait::None => return,
+        Wait::None => return true,
         Wait::Exactly(ms) => ms,
         Wait::BackOff(retry) => ledger.live.retry.backoff_ms(retry, fastrand::f64()),
     };
-    let ms = inquiry.left_ms(ledger).map_or(ms, |left| ms.min(left));
+    if inquiry.left_ms(ledger).is_some_and(|left| ms >= left) {
+        return false;
+    }
     let before = ledger.watch.elapsed_us();
     tokio::time::sleep(Duration::from_millis(ms)).await;
     ledger.waited_us += ledger.watch.elapsed_us().saturating_sub(before);
+    true
 }
 
 /// Hands the opening over; from here on there is no way back.
@@ -272,6 +356,7 @@ fn give_up(ledger: Box<Ledger>, left: Leftovers, why: GiveUp, course: &Course<'_
             let words = "no tier of the route can answer: its breakers are open and the cache has no answer";
             refuse(ledger, &Refusal::new(ErrorCode::BreakerOpen, words).after(retry_after_ms), reason)
         }
+        GiveUp::Away(away) => refuse(ledger, &turned_away(away), reason.or(Some((away.reason(), None)))),
         GiveUp::NoTokens => {
             let words = "no retry token is left for a further try";
             let refusal = Refusal::new(ErrorCode::RetryBudgetExhausted, words);
@@ -288,5 +373,32 @@ fn give_up(ledger: Box<Ledger>, left: Leftovers, why: GiveUp, course: &Course<'_
                 refuse(ledger, &refusal, reason)
             }
         },
+    }
+}
+
+/// Nobody who could answer takes the request.
+fn turned_away(away: Away) -> Refusal {
+    match away {
+        Away::Overloaded { retry_after_ms } => {
+            let words = "all permits are taken, and waiting for one would take too long";
+            Refusal::new(ErrorCode::Overloaded, words).after(retry_after_ms)
+        }
+        Away::ShareLimit => {
+            let words = "the fallback has had its share of the traffic (fallback.max_share)";
+            Refusal::new(ErrorCode::Overloaded, words).after(SHARE_RETRY_MS)
+        }
+        Away::TooLarge => {
+            let words =
+                "the target is degraded and takes small requests only: send fewer inputs or a shorter prompt";
+            Refusal::new(ErrorCode::BatchTooLarge, words)
+        }
+        Away::Spent { retry_after_ms } => {
+            let words = "the money of this hour or day is spent";
+            Refusal::new(ErrorCode::CostBudgetExhausted, words).after(retry_after_ms)
+        }
+        Away::TooExpensive => {
+            let words = "the request could cost more than cost.per_request_usd; ask for fewer tokens";
+            Refusal::new(ErrorCode::RequestTooExpensive, words)
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One inference call: read it, find its route, and let its mode decide how it is forwarded.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,20 +11,22 @@ use hyper::body::Incoming;
 use super::Proxy;
 use super::analysis::{Afterwork, Reading, Watch, read_ask};
 use super::body::Body;
+use super::keys::caller_hash;
 use super::ledger::{Ledger, Opening};
 use super::live::degraded_text;
 use super::refusal::Refusal;
-use super::request::{Unread, Wishes, model_in_path, path_with_model, read_body};
-use super::running::Running;
+use super::request::{Unread, Wishes, linger, model_in_path, path_with_model, read_body};
+use super::running::{Hold, Running};
 use super::{enforce, shadow, splice};
 use crate::cache::Key;
-use crate::clock::Stopwatch;
+use crate::clock::{Stopwatch, Timestamp};
 use crate::gate::ProbeSlot;
 use crate::judge::{self, Ask, Head};
 use crate::plan::{Asked, Board, Moment, route_for};
 use crate::sample::Admission;
+use crate::spend::Scopes;
 use crate::upstream::{Answer, Call, Failure, headers as travelling};
-use crate::verdict::{ErrorCode, FaultClass, Flag, Mode, Reason, Wire};
+use crate::verdict::{BreakerState, ErrorCode, FaultClass, Flag, Mode, Reason, Wire};
 
 /// No longer `Retry-After` is believed, milliseconds.
 const RETRY_AFTER_CAP_MS: u64 = 3_600_000;
@@ -61,8 +63,16 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, hyper::Error> {
     let at = proxy.clock.now();
     let live = proxy.live();
-    let (mut parts, incoming) = request.into_parts();
+    let (mut parts, mut incoming) = request.into_parts();
     let wishes = Wishes::read(&parts.headers);
+    let mut key = None;
+    if !live.keys.is_open() {
+        key = live.keys.take(&mut parts.headers);
+        if key.is_none() {
+            linger(&mut incoming).await;
+            return Ok(unauthorized().response(Some(wire)));
+        }
+    }
     let body = match read_body(&parts.headers, incoming, live.max_request_bytes).await {
         Ok(body) => body,
         Err(Unread::Broken(error)) => return Err(error),
@@ -98,12 +108,24 @@ pub(super) async fn answer(
     let cacheable = live.routes[route].has_cache() && !wishes.no_cache;
     let cache_key = cacheable
         .then(|| {
-            let who = who.map_or(&b""[..], HeaderValue::as_bytes);
+            // Who has a key of its own is not told what another was answered.
+            let who =
+                who.map(HeaderValue::as_bytes).or(key.as_deref().map(str::as_bytes)).unwrap_or_default();
             Key::of(live.routes[route].name(), parts.uri.path(), stream, who, &body)
         })
         .flatten();
     let mode = extra.mode;
+    let scopes = if !live.counts_money {
+        Scopes::default()
+    } else if let Some(key) = &key {
+        proxy.money.scopes(live.routes[route].name(), Some(key), wishes.budget.as_deref())
+    } else {
+        *extra.scopes.get_or_init(|| proxy.money.scopes(live.routes[route].name(), None, None))
+    };
+    let caller = if extra.forwards_auth { caller_hash(&parts.headers) } else { None };
     let opening = Opening {
+        scopes,
+        caller,
         route,
         wire,
         trace,
@@ -137,6 +159,11 @@ async fn read(wire: Wire, body: &Bytes) -> Option<Arc<Ask>> {
     tokio::task::spawn_blocking(move || read_ask(wire, &body)).await.ok().flatten()
 }
 
+pub(super) fn unauthorized() -> Refusal {
+    let words = "a key is needed here: send it in x-touchstone-key, or as the bearer token";
+    Refusal::new(ErrorCode::Unauthorized, words)
+}
+
 fn too_large(most: usize) -> Refusal {
     Refusal::new(
         ErrorCode::RequestTooLarge,
@@ -158,6 +185,8 @@ impl Inquiry {
     pub(super) fn asked(&self, ledger: &Ledger) -> Asked {
         Asked {
             input_tokens: ledger.ask.as_ref().map_or(0, |ask| ask.input_tokens_estimate),
+            batch: ledger.ask.as_ref().map_or(1, |ask| ask.items.unwrap_or(1)),
+            on_content_filter: ledger.live.fallback.on_content_filter(),
             no_retry: self.wishes.no_retry,
             no_fallback: self.wishes.no_fallback,
         }
@@ -176,7 +205,7 @@ pub(super) async fn send(
     headers: HeaderMap,
     (target, tier): (usize, usize),
     generation: u64,
-    probe: Option<ProbeSlot>,
+    hold: Hold,
     wait: Option<Duration>,
 ) -> Result<Answer, Failure> {
     let upstream = Arc::clone(&ledger.target(target).upstream);
@@ -195,7 +224,7 @@ pub(super) async fn send(
         body,
         wire: Some(ledger.wire),
     };
-    ledger.begin(Running::new((target, tier), generation, probe, limits));
+    ledger.begin(Running::new((target, tier), generation, hold, limits));
     let before = ledger.watch.elapsed_us();
     let sent = upstream.send(call, wait).await;
     ledger.waited_us += ledger.watch.elapsed_us().saturating_sub(before);
@@ -260,12 +289,21 @@ pub(super) fn moment(ledger: &Ledger, turn: usize) -> Moment {
 /// The published states, as a plan reads them; holds the probe's place that was taken last.
 pub(super) struct GateBoard {
     live: Arc<super::live::Live>,
+    route: usize,
+    caller: Option<u64>,
+    clock: crate::clock::Clock,
     taken: Option<ProbeSlot>,
 }
 
 impl GateBoard {
     pub(super) fn new(ledger: &Ledger) -> Self {
-        Self { live: Arc::clone(&ledger.live), taken: None }
+        Self {
+            live: Arc::clone(&ledger.live),
+            route: ledger.route,
+            caller: ledger.caller,
+            clock: ledger.proxy.clock.clone(),
+            taken: None,
+        }
     }
 
     pub(super) fn take_slot(&mut self) -> Option<ProbeSlot> {
@@ -282,6 +320,35 @@ impl Board for GateBoard {
         self.taken = self.live.gate.try_probe(&self.live.targets[target].name);
         self.taken.is_some()
     }
+
+    fn may_retry(&self, target: usize) -> bool {
+        let flow = &self.live.targets[target].flow;
+        flow.may_retry(&self.live.retry, self.clock.now(), closed(&self.admission(target)))
+    }
+
+    fn is_busy(&self, target: usize) -> bool {
+        self.live.targets[target].flow.is_busy()
+    }
+
+    fn cooling_until(&self, target: usize) -> Option<Timestamp> {
+        let caller = self.caller.filter(|_| self.live.targets[target].upstream.forwards_auth());
+        self.live.targets[target].flow.cooling_until(caller, self.clock.now())
+    }
+
+    fn has_share(&self, target: usize) -> bool {
+        let (Some(share), Some(most)) = (&self.live.extras[self.route].share, self.live.fallback.max_share())
+        else {
+            return true;
+        };
+        let share = share.lock().unwrap_or_else(PoisonError::into_inner);
+        share.allows(self.clock.now(), target, most)
+    }
+}
+
+/// The breaker's generation while it is closed.
+pub(super) fn closed(admission: &Admission) -> Option<u64> {
+    let is = matches!(admission.state, BreakerState::Closed | BreakerState::ForcedClosed);
+    is.then_some(admission.generation)
 }
 
 /// Adds what the daemon has to say; never in place of what the upstream said.

@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use super::Proxy;
 use super::analysis::{Job, Watch};
+use super::bill;
 use super::consequence::{Ended, fault_of};
+use super::flow::Further;
 use super::keep::Keep;
 use super::live::{Extra, Live, Target, degraded_text};
 use super::running::{Running, Seen};
@@ -17,13 +19,19 @@ use crate::cache::Key;
 use crate::clock::{Stopwatch, Timestamp};
 use crate::judge::{Ask, End, Progress, Verdict};
 use crate::monitor::Observed;
-use crate::plan::Route;
+use crate::plan::{FaultKind, Route};
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
+use crate::spend::{Nano, Scopes};
 use crate::upstream::Failure;
-use crate::verdict::{FaultClass, Flag, Reason, Source, Wire};
+use crate::verdict::{FaultClass, Flag, Mode, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
 const CLIENT_GONE: u16 = 499;
+
+/// A caller's own limit without `Retry-After`, milliseconds.
+const KEY_COOL_DOWN_MS: u64 = 1_000;
+/// And the longest that is believed.
+const KEY_COOL_DOWN_MAX_MS: u64 = 60_000;
 
 /// One request's account; see the module.
 #[derive(Debug)]
@@ -38,6 +46,10 @@ pub(super) struct Ledger {
     pub(super) ask: Option<Arc<Ask>>,
     pub(super) at: Timestamp,
     pub(super) watch: Stopwatch,
+    /// Who pays.
+    pub(super) scopes: Scopes,
+    /// Tells callers apart whose own credentials travel.
+    pub(super) caller: Option<u64>,
     /// Time spent waiting for upstreams and for their wishes, microseconds.
     pub(super) waited_us: u64,
     attempts: Vec<Attempt>,
@@ -64,6 +76,8 @@ pub(super) struct Opening {
     pub(super) ask: Option<Arc<Ask>>,
     pub(super) at: Timestamp,
     pub(super) watch: Stopwatch,
+    pub(super) scopes: Scopes,
+    pub(super) caller: Option<u64>,
 }
 
 impl Ledger {
@@ -80,6 +94,8 @@ impl Ledger {
             ask: opening.ask,
             at: opening.at,
             watch: opening.watch,
+            scopes: opening.scopes,
+            caller: opening.caller,
             waited_us: 0,
             attempts: Vec::new(),
             cost_usd: None,
@@ -289,16 +305,46 @@ impl Ledger {
         })));
     }
 
+    /// Whether a refusal meant the caller's own key: then the target rests for that caller and nobody else.
+    fn keyed(&self, target: usize, class: Option<FaultClass>, now: Timestamp, after_ms: Option<u64>) -> bool {
+        let target = &self.live.targets[target];
+        let Some(caller) = self.caller.filter(|_| target.upstream.forwards_auth()) else { return false };
+        if class != Some(FaultClass::Backpressure) {
+            return false;
+        }
+        target.flow.cool_key(caller, now, after_ms.unwrap_or(KEY_COOL_DOWN_MS).min(KEY_COOL_DOWN_MAX_MS));
+        true
+    }
+
     fn report(&mut self, seen: Seen, end: End) -> Ended {
-        let Seen { running, mut verdict, mut class, total_ms } = seen;
         let now = self.proxy.clock.now();
-        let target = &self.live.targets[running.target];
+        let target = &self.live.targets[seen.running.target];
+        let usage = bill::used(&seen, self.ask.as_deref());
+        let Seen { running, mut verdict, mut class, total_ms, reached: _, purchase } = seen;
         if let (Some(ask), true) = (&self.ask, verdict.signals.dim.is_some()) {
             let mut known = target.dimensions.lock().unwrap_or_else(PoisonError::into_inner);
             known.hold(ask, &mut verdict);
             if verdict.flags.contains(Flag::EmbeddingDimMismatch) {
                 class = class.filter(|c| *c != FaultClass::QualitySoft).or(verdict.class);
             }
+        }
+        let price = target.upstream.params().price();
+        let cost = price.map(|price| bill::cost(&price, &usage));
+        if cost.is_some() {
+            verdict.usage = usage;
+        }
+        if let Some(purchase) = purchase {
+            purchase.settle(cost.unwrap_or_default());
+        }
+        if let Some(cost) = cost {
+            *self.cost_usd.get_or_insert(0.0) += cost.usd();
+        }
+        let retry_after_ms = running.retry_after_ms.or(verdict.retry_after_ms);
+        let keyed = self.keyed(running.target, class, now, retry_after_ms);
+        if class != Some(FaultClass::Client) {
+            let sound = matches!(class, None | Some(FaultClass::Info | FaultClass::QualitySoft));
+            let generation = running.generation;
+            target.flow.ended(&self.live.retry, now, running.further, sound, total_ms, generation);
         }
         let timing = Timing {
             total_ms,
@@ -307,9 +353,6 @@ impl Ledger {
             tokens_per_second: verdict.tokens_per_second,
         };
         let request_hash = self.ask.as_ref().map_or(0, |ask| ask.request_hash);
-        if let Some(price) = target.upstream.params().price() {
-            *self.cost_usd.get_or_insert(0.0) += price.cost_usd(&verdict.usage);
-        }
         let gone = end == End::ClientGone;
         self.attempts.push(Attempt {
             target: Arc::clone(&target.name),
@@ -345,8 +388,10 @@ impl Ledger {
             timing,
             streaming: running.streaming,
             light: verdict.light,
-            retry_after_ms: running.retry_after_ms.or(verdict.retry_after_ms),
+            retry_after_ms,
             usage: verdict.usage,
+            cost_usd: cost.map(Nano::usd),
+            keyed,
         });
         self.proxy.monitor.observe(Observed::Sample(Box::new(Sample {
             at: now,
@@ -372,6 +417,10 @@ impl Ledger {
             generation: running.generation,
         })));
         let fault = fault_of(running.status, &verdict);
+        let repeatable = fault.map_or(class == Some(FaultClass::Upstream), FaultKind::is_repeatable);
+        if self.extra().mode == Mode::Shadow && repeatable && !gone {
+            self.live.targets[running.target].flow.note_further(Further::Would);
+        }
         self.last = verdict.clone();
         Ended { verdict, class, fault, retry_after_ms: running.retry_after_ms }
     }

@@ -6,18 +6,21 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use http::HeaderValue;
 use serde::Deserialize as _;
 
+use super::flow::{self, Flow, FlowView};
+use super::keys::{KeyError, Keys};
 use super::params::{HoldParams, ProxyParams};
 use crate::gate::Gate;
 use crate::judge::Dimensions;
-use crate::plan::{Known, Route, RouteError, RouteParams};
-use crate::upstream::{BuildError, Limits, LimitsPatch, TargetParams, Upstream};
+use crate::plan::{FallbackParams, Known, Route, RouteError, RouteParams, Share, is_url};
+use crate::spend::Scopes;
+use crate::upstream::{BuildError, Limits, LimitsPatch, TargetError, TargetParams, Upstream};
 use crate::verdict::{Mode, Reason};
-use crate::{cache, retry};
+use crate::{cache, permits, retry, spend};
 
 /// Everything that the configuration says about the proxy.
 #[derive(Clone, Debug)]
@@ -38,6 +41,12 @@ pub struct Setup {
     pub retry: retry::Params,
     /// `[cache]`.
     pub cache: cache::Params,
+    /// `[queue]`.
+    pub queue: permits::Params,
+    /// `[fallback]`.
+    pub fallback: FallbackParams,
+    /// `[cost]`.
+    pub cost: spend::Params,
 }
 
 /// Why a set-up cannot serve; the path of the key at fault comes first.
@@ -58,6 +67,12 @@ pub enum SetupError {
     /// A route that cannot be used.
     #[error("route[{0}].{1}")]
     Route(usize, #[source] RouteError),
+    /// A tier that is a URL and cannot be used.
+    #[error("route[{0}].tiers: {1}")]
+    Tier(usize, #[source] TargetError),
+    /// A caller's key that cannot be had.
+    #[error("proxy.key[{0}].{1}")]
+    Key(usize, #[source] KeyError),
     /// Limits of a route that cannot be used.
     #[error("route[{0}].limits: {1}")]
     RouteLimits(usize, #[source] serde_json::Error),
@@ -74,6 +89,7 @@ pub(super) struct Target {
     pub(super) header: HeaderValue,
     /// What its embeddings are long.
     pub(super) dimensions: Arc<Mutex<Dimensions>>,
+    pub(super) flow: Arc<Flow>,
 }
 
 /// What a route has beside its plan.
@@ -83,6 +99,10 @@ pub(super) struct Extra {
     pub(super) limits: LimitsPatch,
     pub(super) forwards_auth: bool,
     pub(super) first_target: Arc<str>,
+    /// Who fell back where, if a fallback's share is limited.
+    pub(super) share: Option<Mutex<Share>>,
+    /// The accounts of requests without a key.
+    pub(super) scopes: OnceLock<Scopes>,
     turn: AtomicUsize,
 }
 
@@ -105,6 +125,11 @@ pub struct Live {
     pub(super) hold: HoldParams,
     pub(super) retry: retry::Params,
     pub(super) cache: cache::Params,
+    pub(super) fallback: FallbackParams,
+    pub(super) cost: spend::Params,
+    pub(super) keys: Keys,
+    /// Whether anything costs money or is limited by it.
+    pub(super) counts_money: bool,
     pub(super) max_request_bytes: usize,
 }
 
@@ -115,9 +140,13 @@ impl Live {
     /// # Errors
     /// If anything cannot be used; the message begins with the path of the key.
     pub fn new(setup: &Setup, gate: Gate, before: Option<&Self>) -> Result<Self, SetupError> {
-        let mut targets = Vec::with_capacity(setup.targets.len());
+        let all = with_tier_urls(setup)?;
+        let flows_before: Vec<Arc<Flow>> =
+            before.map(|b| b.targets.iter().map(|t| Arc::clone(&t.flow)).collect()).unwrap_or_default();
+        let flows = flow::flows(&all, &setup.queue, &setup.retry, &flows_before);
+        let mut targets = Vec::with_capacity(all.len());
         let mut index = HashMap::new();
-        for (i, params) in setup.targets.iter().enumerate() {
+        for (i, (params, flow)) in all.iter().zip(flows).enumerate() {
             let name = Arc::clone(params.name());
             if index.insert(Arc::clone(&name), i).is_some() {
                 return Err(SetupError::Twice("target", i, name));
@@ -130,14 +159,15 @@ impl Live {
             let dimensions = known.map(|t| Arc::clone(&t.dimensions)).unwrap_or_default();
             // a target's name is checked to be fit for a header
             let header = HeaderValue::from_str(&name).unwrap_or_else(|_| HeaderValue::from_static("?"));
-            targets.push(Target { upstream, name, header, dimensions });
+            targets.push(Target { upstream, name, header, dimensions, flow });
         }
         if targets.is_empty() {
             return Err(SetupError::NoTarget);
         }
         let known = |name: &str| {
-            let at = *index.get(name)?;
-            Some(Known { index: at, max_context_tokens: setup.targets[at].max_context_tokens() })
+            let behind = is_url(name).then(|| TargetParams::of_tier(name).ok()).flatten();
+            let at = *index.get(behind.as_ref().map_or(name, |target| &**target.name()))?;
+            Some(Known { index: at, max_context_tokens: all[at].max_context_tokens() })
         };
         let mut routes: Vec<Route> = Vec::with_capacity(setup.routes.len());
         let mut extras = Vec::with_capacity(setup.routes.len());
@@ -152,6 +182,7 @@ impl Live {
         if routes.is_empty() {
             return Err(SetupError::NoRoute);
         }
+        let keys = Keys::read(setup.proxy.keys()).map_err(|(i, fault)| SetupError::Key(i, fault))?;
         let max_request_bytes = extras
             .iter()
             .map(|e| setup.limits.with(&e.limits).max_request_bytes())
@@ -167,6 +198,10 @@ impl Live {
             hold: setup.hold.clone(),
             retry: setup.retry,
             cache: setup.cache,
+            fallback: setup.fallback,
+            counts_money: setup.cost.limits_anything() || all.iter().any(|t| t.price().is_some()),
+            cost: setup.cost.clone(),
+            keys,
             max_request_bytes,
         })
     }
@@ -185,6 +220,12 @@ impl Live {
     /// Routes, in the order that decides, with their mode.
     pub fn routes(&self) -> impl Iterator<Item = (&Route, Mode)> {
         self.routes.iter().zip(&self.extras).map(|(route, extra)| (route, extra.mode))
+    }
+
+    /// Every target's flow in numbers.
+    #[must_use]
+    pub fn flows(&self, now: crate::clock::Timestamp) -> Vec<FlowView> {
+        self.targets.iter().map(|t| t.flow.view(&self.retry, now)).collect()
     }
 
     /// Where the published states stand.
@@ -219,8 +260,24 @@ fn extra(i: usize, params: &RouteParams, route: &Route, setup: &Setup) -> Result
         limits,
         forwards_auth: setup.targets.iter().filter(used).any(TargetParams::forward_auth),
         first_target: route.first_target().map_or_else(|| "".into(), |m| Arc::clone(&m.name)),
+        share: setup.fallback.max_share().map(|_| Mutex::new(Share::new(setup.fallback.window_ms()))),
+        scopes: OnceLock::new(),
         turn: AtomicUsize::new(0),
     })
+}
+
+/// The targets, and those behind tiers that are URLs.
+fn with_tier_urls(setup: &Setup) -> Result<Vec<TargetParams>, SetupError> {
+    let mut all = setup.targets.clone();
+    for (i, route) in setup.routes.iter().enumerate() {
+        for url in route.urls() {
+            let target = TargetParams::of_tier(url).map_err(|fault| SetupError::Tier(i, fault))?;
+            if !all.iter().any(|t| t.name() == target.name()) {
+                all.push(target);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// What `GET /v1/models` lists: the names that routes take literally, and for a route of patterns alone
@@ -267,6 +324,9 @@ mod tests {
             hold: HoldParams::default(),
             retry: retry::Params::default(),
             cache: cache::Params::default(),
+            queue: permits::Params::default(),
+            fallback: FallbackParams::default(),
+            cost: spend::Params::default(),
         }
     }
 

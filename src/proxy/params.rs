@@ -1,6 +1,8 @@
 //! `[proxy]` and `[hold]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
@@ -34,6 +36,39 @@ struct RawProxy {
     passthrough: Vec<String>,
     cors: Vec<String>,
     max_analysis_cpu_share: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    key: Vec<KeyParams>,
+}
+
+/// `[[proxy.key]]`: one caller's key. Once there is one, nobody gets in without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyParams {
+    name: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key_env: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key_file: Option<PathBuf>,
+}
+
+impl KeyParams {
+    /// Whose it is; used in budgets.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Environment variable that holds the secret.
+    #[must_use]
+    pub fn key_env(&self) -> Option<&str> {
+        self.key_env.as_deref()
+    }
+
+    /// File that holds the secret.
+    #[must_use]
+    pub fn key_file(&self) -> Option<&PathBuf> {
+        self.key_file.as_ref()
+    }
 }
 
 impl Default for RawProxy {
@@ -42,6 +77,7 @@ impl Default for RawProxy {
             listen: LISTEN,
             passthrough: Vec::new(),
             cors: Vec::new(),
+            key: Vec::new(),
             max_analysis_cpu_share: MAX_ANALYSIS_CPU_SHARE,
         }
     }
@@ -59,6 +95,15 @@ pub enum ParamsError {
     /// No share.
     #[error("max_analysis_cpu_share: must be from 0 (texts are read lightly) to 1 (one whole core)")]
     Share,
+    /// A key without a name, or with one that no budget could use.
+    #[error("key[{0}].name: must be 1 to 64 letters, digits or any of . _ -")]
+    KeyName(usize),
+    /// A name given twice.
+    #[error("key[{0}].name: `{1}` is taken")]
+    KeyTwice(usize, Arc<str>),
+    /// No secret, or two.
+    #[error("key[{0}].key_env: give either key_env or key_file")]
+    KeySource(usize),
     /// A form of holding that is not built.
     #[error("until: `{0}` is not known; write \"first_content\"")]
     Until(String),
@@ -82,6 +127,18 @@ impl TryFrom<RawProxy> for ProxyParams {
         }
         if !(0.0..=1.0).contains(&raw.max_analysis_cpu_share) {
             return Err(ParamsError::Share);
+        }
+        for (i, key) in raw.key.iter().enumerate() {
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+            if key.name.is_empty() || key.name.len() > 64 || !key.name.bytes().all(allowed) {
+                return Err(ParamsError::KeyName(i));
+            }
+            if raw.key[..i].iter().any(|k| k.name == key.name) {
+                return Err(ParamsError::KeyTwice(i, Arc::clone(&key.name)));
+            }
+            if key.key_env.is_some() == key.key_file.is_some() {
+                return Err(ParamsError::KeySource(i));
+            }
         }
         let patterns = raw.passthrough.iter().map(|p| WildMatch::new(p)).collect();
         Ok(Self { raw, patterns })
@@ -118,6 +175,12 @@ impl ProxyParams {
     #[must_use]
     pub fn max_analysis_cpu_share(&self) -> f64 {
         self.raw.max_analysis_cpu_share
+    }
+
+    /// Callers' keys.
+    #[must_use]
+    pub fn keys(&self) -> &[KeyParams] {
+        &self.raw.key
     }
 
     /// Origins that browsers may call from; empty leaves CORS to the upstream.

@@ -13,6 +13,8 @@ use crate::verdict::Wire;
 
 /// Longest workflow id that is kept, bytes.
 const MAX_WORKFLOW: usize = 128;
+/// Longest name of a sub-budget, bytes.
+const MAX_BUDGET: usize = 64;
 /// How long a body that is too large is still taken in, so that the refusal can be read.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -21,6 +23,7 @@ const WORKFLOW: HeaderName = HeaderName::from_static("x-touchstone-workflow");
 const DEADLINE: HeaderName = HeaderName::from_static("x-touchstone-deadline-ms");
 const NO_RETRY: HeaderName = HeaderName::from_static("x-touchstone-no-retry");
 const NO_FALLBACK: HeaderName = HeaderName::from_static("x-touchstone-no-fallback");
+const BUDGET: HeaderName = HeaderName::from_static("x-touchstone-budget");
 const NO_CACHE: HeaderName = HeaderName::from_static("x-touchstone-no-cache");
 
 /// What the caller says to the daemon itself.
@@ -32,6 +35,7 @@ pub(super) struct Wishes {
     pub(super) no_retry: bool,
     pub(super) no_fallback: bool,
     pub(super) no_cache: bool,
+    pub(super) budget: Option<String>,
 }
 
 impl Wishes {
@@ -53,6 +57,10 @@ impl Wishes {
             no_retry: set(&NO_RETRY),
             no_fallback: set(&NO_FALLBACK),
             no_cache: set(&NO_CACHE),
+            budget: text(&BUDGET)
+                .and_then(|b| b.get(..b.len().min(MAX_BUDGET)))
+                .filter(|b| !b.is_empty())
+                .map(str::to_owned),
         }
     }
 }
@@ -101,7 +109,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
 }
 
 /// A connection that is closed while the caller still sends is reset, and the refusal lost with it.
-async fn linger(body: &mut Incoming) {
+pub(super) async fn linger(body: &mut Incoming) {
     let rest = async { while let Ok(Some(_)) = next(body).await {} };
     let _ = tokio::time::timeout(LINGER, rest).await;
 }

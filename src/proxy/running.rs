@@ -6,6 +6,8 @@
 use bytes::Bytes;
 
 use super::analysis::Watch;
+use super::flow::Permit;
+use super::money::Purchase;
 use crate::clock::Stopwatch;
 use crate::gate::ProbeSlot;
 use crate::judge::{End, Limit, Progress, Verdict};
@@ -32,8 +34,21 @@ pub(super) struct Running {
     terminal: bool,
     last_progress_ms: u64,
     seen_bytes: u64,
-    /// Given back when the try ends.
-    _probe: Option<ProbeSlot>,
+    /// What the try holds, given back when it ends.
+    hold: Hold,
+}
+
+/// What a try holds while it is under way.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    /// A live probe's place.
+    pub(super) probe: Option<ProbeSlot>,
+    /// A call in flight.
+    pub(super) permit: Option<Permit>,
+    /// Money.
+    pub(super) purchase: Option<Purchase>,
+    /// Whether it is an extra call on its target.
+    pub(super) further: bool,
 }
 
 /// A try that has ended and been judged.
@@ -43,6 +58,9 @@ pub(super) struct Seen {
     pub(super) verdict: Verdict,
     pub(super) class: Option<FaultClass>,
     pub(super) total_ms: u64,
+    /// Whether the request can have reached the target at all.
+    pub(super) reached: bool,
+    pub(super) purchase: Option<Purchase>,
 }
 
 /// What remains of a try after its judgement.
@@ -55,15 +73,11 @@ pub(super) struct Facts {
     pub(super) headers_ms: Option<u64>,
     pub(super) streaming: bool,
     pub(super) retry_after_ms: Option<u64>,
+    pub(super) further: bool,
 }
 
 impl Running {
-    pub(super) fn new(
-        (target, tier): (usize, usize),
-        generation: u64,
-        probe: Option<ProbeSlot>,
-        limits: Limits,
-    ) -> Self {
+    pub(super) fn new((target, tier): (usize, usize), generation: u64, hold: Hold, limits: Limits) -> Self {
         Self {
             target,
             tier,
@@ -81,7 +95,7 @@ impl Running {
             terminal: false,
             last_progress_ms: 0,
             seen_bytes: 0,
-            _probe: probe,
+            hold,
         }
     }
 
@@ -177,7 +191,8 @@ impl Running {
             verdict.flags.insert(if self.streaming { Flag::StreamIncomplete } else { Flag::BodyTruncated });
         }
         let class = class_of(self.status, &verdict, end, late);
-        Seen { running: facts, verdict, class, total_ms }
+        let purchase = self.hold.end(class);
+        Seen { running: facts, verdict, class, total_ms, reached: true, purchase }
     }
 
     /// A limit that ran out while nothing came at all.
@@ -208,18 +223,20 @@ impl Running {
     }
 
     /// There was no answer to judge.
-    pub(super) fn lost(self, failure: &Failure, class: FaultClass) -> Seen {
+    pub(super) fn lost(mut self, failure: &Failure, class: FaultClass) -> Seen {
         let total_ms = self.elapsed_ms();
         let mut verdict = Verdict { error: Some(failure.message.clone()), ..Verdict::default() };
         if failure.kind == FailureKind::HeadersTimeout {
             verdict.flags.insert(Flag::Stall);
         }
-        Seen { running: self.facts(), verdict, class: Some(class), total_ms }
+        let purchase = self.hold.end(Some(class));
+        let reached = !failure.kind.is_before_sending();
+        Seen { running: self.facts(), verdict, class: Some(class), total_ms, reached, purchase }
     }
 
     /// The same try without its judge, for when that cannot be waited for.
     pub(super) fn unjudged(&self) -> Self {
-        Self { judge: Watch::given_up(), _probe: None, ..*self }
+        Self { judge: Watch::given_up(), hold: Hold::default(), ..*self }
     }
 
     fn facts(&self) -> Facts {
@@ -231,7 +248,25 @@ impl Running {
             headers_ms: self.headers_ms,
             streaming: self.streaming,
             retry_after_ms: self.retry_after_ms,
+            further: self.hold.further,
         }
+    }
+}
+
+impl Hold {
+    /// Gives everything back but the money, which is still to be settled.
+    fn end(&mut self, class: Option<FaultClass>) -> Option<Purchase> {
+        if let Some(mut permit) = self.permit.take() {
+            match class {
+                Some(FaultClass::Upstream | FaultClass::Slow | FaultClass::Backpressure) => {
+                    permit.ended(false)
+                }
+                Some(FaultClass::Client) => {}
+                _ => permit.ended(true),
+            }
+        }
+        self.probe = None;
+        self.purchase.take()
     }
 }
 

@@ -20,6 +20,13 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, hyper::Error> {
     let wire = if request.method() == Method::POST { wire::of_path(request.uri().path()) } else { None };
     let Some(wire) = wire else {
+        let mut request = request;
+        let live = proxy.live();
+        // A browser asks before its call without any key.
+        let asks = request.method() == Method::OPTIONS;
+        if !live.keys.is_open() && !asks && live.keys.take(request.headers_mut()).is_none() {
+            return Ok(inference::unauthorized().response(None));
+        }
         let page = router.call(request).await;
         // a router's error type has no values
         return Ok(page.unwrap_or_else(|never| match never {}).map(Body::Page));

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use http::Response;
 
+use super::admission;
 use super::body::Body;
 use super::inference::{GateBoard, Inquiry, mark, moment, refuse, send, unanswered};
 use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::tap::{Bounds, Tap};
-use crate::plan::{Course, Step};
+use crate::plan::{Course, Purse, Step};
 use crate::upstream::FailureKind;
 use crate::verdict::{ErrorCode, FaultClass, Mode};
 
@@ -25,14 +26,16 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, mut inquiry: Inquiry) -> Re
     let live = Arc::clone(&ledger.live);
     let mut course = Course::new(&live.routes[ledger.route], Mode::Shadow, inquiry.asked(&ledger));
     let now = moment(&ledger, ledger.extra().next_turn());
-    let Step::Send { tier, target, generation, .. } = course.first(&now, &mut board) else {
+    let purse = Purse { tokens: 0, shared: false, patience_ms: 0, quality_retries: 0 };
+    let Step::Send { tier, target, generation, .. } = course.first(&now, &mut board, &purse) else {
         let refusal = Refusal::new(ErrorCode::BadRequest, "the route has no target");
         return refuse(ledger, &refusal, None);
     };
     let left = inquiry.left_ms(&ledger);
     let wait = left.map(Duration::from_millis);
     let headers = std::mem::take(&mut inquiry.headers);
-    match send(&mut ledger, &inquiry, headers, (target, tier), generation, None, wait).await {
+    let hold = admission::observe(&ledger, &board, target);
+    match send(&mut ledger, &inquiry, headers, (target, tier), generation, hold, wait).await {
         Ok(answer) => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = answer.status;

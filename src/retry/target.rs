@@ -164,8 +164,7 @@ impl TargetBudget {
         // only while all of it is: no window of that length ever holds more than it should.
         let retries: u32 =
             self.slices.iter().filter(|(i, _)| i + SLICES >= slice).map(|(_, c)| c.retries).sum();
-        let firsts: u32 =
-            self.slices.iter().filter(|(i, _)| i + SLICES > slice).map(|(_, c)| c.firsts).sum();
+        let firsts: u32 = self.slices.iter().filter(|(i, _)| i + SLICES > slice).map(|(_, c)| c.firsts).sum();
         let allowed = raw.target_ratio * f64::from(firsts) + raw.target_floor_per_second * span_s;
         allowed * self.refill_at(params, now) - f64::from(retries)
     }
@@ -217,7 +216,8 @@ impl TargetBudget {
     fn advance(&mut self, params: &Params, now: Timestamp) -> Timestamp {
         if self.last.ms_since(now) > STEP_BACK_MS {
             let oldest = self.last.as_millis() / slice_ms(params);
-            let retries = self.slices.iter().filter(|(i, _)| i + SLICES >= oldest).map(|(_, c)| c.retries).sum();
+            let retries =
+                self.slices.iter().filter(|(i, _)| i + SLICES >= oldest).map(|(_, c)| c.retries).sum();
             self.slices.clear();
             self.slices.push_back((now.as_millis() / slice_ms(params), Counts { firsts: 0, retries }));
             self.halvings.clear();

@@ -59,8 +59,7 @@ impl Bucket {
 
     /// Takes over another rate and burst; what is in it stays.
     pub fn reconfigure(&mut self, refill_per_second: f64, burst: f64, now: Timestamp) {
-        *self =
-            Self { refill_per_second, burst, level: self.level_at(now).min(burst), at: self.at.max(now) };
+        *self = Self { refill_per_second, burst, level: self.level_at(now).min(burst), at: self.at.max(now) };
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 
+use super::money::{self, MoneyRow};
 use super::rows::{int, word};
 use super::series::MINUTE_MS;
 use super::{StoreError, schema};
@@ -105,6 +106,14 @@ impl Reader {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: Arc::new(path.into()), idle: Arc::default() }
+    }
+
+    /// What was spent lately, by scope and minute, oldest first.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn money(&self) -> Result<Vec<MoneyRow>, StoreError> {
+        self.with(money::spent)
     }
 
     /// Events in the order of their numbers, newest last.

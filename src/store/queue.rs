@@ -1,14 +1,16 @@
 //! The queue to the writer, which wakes it as seldom as it can.
 //!
 //! Waking a thread costs more than any other part of handing something over. So samples wait for
-//! company: the first one wakes an idle writer, which then gathers for a second; an event, or a batch
-//! that is full, wakes it at once.
+//! company: the first one wakes an idle writer, which then gathers for a second, or only for a moment where
+//! money is among it; an event, or a batch that is full, wakes it at once.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::writer::Command;
 
+/// Money gathers no longer than this.
+const SOON: Duration = Duration::from_millis(20);
 /// Commands that are worth a commit of their own.
 const FULL: usize = 1_000;
 
@@ -18,6 +20,7 @@ struct State {
     /// The writer waits for a first command.
     idle: bool,
     urgent: bool,
+    soon: bool,
     closed: bool,
 }
 
@@ -52,10 +55,12 @@ impl Feed {
     pub(super) fn push(&self, command: Command) {
         let mut state = self.0.lock();
         let urgent = command.is_urgent();
+        let soon = command.is_soon() && !state.soon;
         let first = state.commands.is_empty() && state.idle;
         state.commands.push(command);
         state.urgent |= urgent;
-        let rings = urgent || first || state.commands.len() == FULL;
+        state.soon |= soon;
+        let rings = urgent || soon || first || state.commands.len() == FULL;
         drop(state);
         if rings {
             self.0.bell.notify_one();
@@ -85,9 +90,14 @@ impl Intake {
         let gathering = |state: &mut State| {
             !state.commands.is_empty() && !state.urgent && !state.closed && state.commands.len() < FULL
         };
-        let woken = self.0.bell.wait_timeout_while(state, gather, gathering);
+        let woken = self.0.bell.wait_timeout_while(state, gather, |s| !s.soon && gathering(s));
         state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        if state.soon {
+            let woken = self.0.bell.wait_timeout_while(state, gather.min(SOON), gathering);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
         state.urgent = false;
+        state.soon = false;
         (std::mem::take(&mut state.commands), !state.closed)
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn run(
         more |= connection.execute(&sql, [bound])? == usize::try_from(STEP_ROWS).unwrap_or(usize::MAX);
     }
     connection.execute("DELETE FROM series WHERE minute < ?", [int(oldest / MINUTE_MS)])?;
+    super::money::forget(connection, now)?;
     let mut steps = 0;
     while used_bytes(connection)? > int(max_bytes) {
         if steps == MAX_STEPS {

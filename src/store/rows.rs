@@ -7,6 +7,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
 use super::StoreError;
+use super::money::MoneyBatch;
 use super::series::Series;
 use crate::baseline::Baseline;
 use crate::clock::Timestamp;
@@ -27,6 +28,7 @@ pub(super) struct Batch {
     pub(super) samples: Vec<Sample>,
     pub(super) exchanges: Vec<Arc<Exchange>>,
     pub(super) series: Series,
+    pub(super) money: MoneyBatch,
 }
 
 impl Batch {
@@ -37,6 +39,7 @@ impl Batch {
             && self.samples.is_empty()
             && self.exchanges.is_empty()
             && self.series.is_empty()
+            && self.money.is_empty()
     }
 
     /// Rows that may be lost; they count against the size of a batch.
@@ -91,6 +94,7 @@ pub(super) fn write(connection: &mut Connection, batch: &Batch) -> Result<Vec<u6
     write_samples(&tx, &batch.samples)?;
     write_exchanges(&tx, &batch.exchanges)?;
     write_series(&tx, &batch.series)?;
+    batch.money.write(&tx)?;
     tx.commit()?;
     Ok(ids)
 }
@@ -185,6 +189,6 @@ pub(super) fn word<T: serde::Serialize>(value: &T) -> String {
 }
 
 /// Our own types always serialise; numbers that are not finite become null.
-fn json<T: serde::Serialize>(value: &T) -> String {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }

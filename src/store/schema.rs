@@ -22,7 +22,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 const QUICK_CHECK_BYTES: u64 = 64 << 20;
 
 /// Append-only: entry n leads from `user_version` n to n + 1. Never edit an entry that was released.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, kind TEXT NOT NULL, target TEXT,
         route TEXT, reason TEXT NOT NULL, message TEXT NOT NULL, data TEXT NOT NULL);
@@ -50,7 +51,17 @@ const MIGRATIONS: &[&str] = &["
         sum REAL NOT NULL, min REAL NOT NULL, max REAL NOT NULL,
         PRIMARY KEY (target, signal, minute)) WITHOUT ROWID;
     CREATE INDEX series_minute ON series (minute);
-"];
+",
+    "
+    CREATE TABLE money (
+        scope TEXT NOT NULL, minute INTEGER NOT NULL, nano INTEGER NOT NULL,
+        PRIMARY KEY (scope, minute)) WITHOUT ROWID;
+    CREATE INDEX money_minute ON money (minute);
+    CREATE TABLE money_open (
+        id INTEGER PRIMARY KEY, at INTEGER NOT NULL, target TEXT NOT NULL, scopes TEXT NOT NULL,
+        nano INTEGER NOT NULL);
+",
+];
 
 /// An open file that is ours to write.
 #[derive(Debug)]

@@ -335,7 +335,7 @@ fn an_unfinished_migration_goes_on_where_it_stopped() {
     let store = open(&path).expect("opens");
     assert!(store.record_event(event(1, "a")).durable_blocking().is_ok());
     let db = Connection::open(&path).expect("opens");
-    assert_eq!(schema::pragma(&db, "user_version").ok(), Some(1));
+    assert_eq!(schema::pragma(&db, "user_version").ok(), Some(2));
 }
 
 #[test]
@@ -487,4 +487,43 @@ fn parameters_are_strict() {
     let there = read(json!({"path": "/x/y.db"})).expect("reads");
     assert_eq!(there.file(Path::new("/data")), Path::new("/x/y.db"));
     assert_eq!(Params::default().file(Path::new("/data")), Path::new("/data/touchstone.db"));
+}
+
+#[test]
+fn money_outlives_a_crash_and_what_was_under_way_is_charged_as_set_aside() {
+    let (_dir, path) = folder();
+    let open = || open(&path).expect("opens");
+    let at = NOW;
+    let row = |nano| MoneyRow { scope: "global".into(), at: NOW, nano };
+    let scopes = || vec![Arc::<str>::from("global"), "route/r".into()];
+    {
+        let store = open();
+        let _ = store.open_money(1, at, "t".into(), scopes(), 500, false);
+        store.settle_money(1, vec![row(70)]);
+        let ack = store.open_money(2, at, "t".into(), scopes(), 900, true).expect("an answer to come");
+        assert!(ack.durable_blocking().is_ok());
+        let ack = store.open_money(3, at, "t".into(), scopes(), 1, true).expect("an answer to come");
+        assert!(ack.durable_blocking().is_ok());
+        store.settle_money(3, vec![row(2)]);
+        assert_eq!(store.last_event_id_blocking(), 0);
+        drop(store); // nobody settles number 2 any more
+    }
+    wait_until_free(&path);
+    let sum = |store: &Store, scope: &str| {
+        store.money_blocking().iter().filter(|r| &*r.scope == scope).map(|r| r.nano).sum::<u64>()
+    };
+    let store = open();
+    assert_eq!((sum(&store, "global"), sum(&store, "route/r")), (70 + 2 + 900, 900));
+    drop(store);
+    wait_until_free(&path);
+    let again = open();
+    assert_eq!(sum(&again, "global"), 972, "it is charged once");
+}
+
+/// The writer's thread ends a moment after the last handle.
+fn wait_until_free(path: &Path) {
+    let watch = crate::clock::Stopwatch::start();
+    while schema::open(path).is_err() && watch.elapsed_ms() < 5_000 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

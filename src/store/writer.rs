@@ -11,6 +11,7 @@ use std::time::Duration;
 use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
 
+use super::money::{self, MoneyRow};
 use super::queue::Intake;
 use super::rows::{self, AckSender, Batch};
 use super::schema::{self, Opened};
@@ -46,6 +47,9 @@ pub(super) enum Command {
         at: Timestamp,
         value: f64,
     },
+    /// Money is set aside; with an ack it is committed at once.
+    OpenMoney(u64, money::Opened, Option<AckSender>),
+    SettleMoney(u64, Vec<MoneyRow>),
     /// Commit now; answered when it is done or has failed.
     Flush(oneshot::Sender<()>),
 }
@@ -53,7 +57,12 @@ pub(super) enum Command {
 impl Command {
     /// Whether someone waits for it to be on disk.
     pub(super) const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Event(..) | Self::Baseline(_) | Self::Flush(_))
+        matches!(self, Self::Event(..) | Self::Baseline(_) | Self::Flush(_) | Self::OpenMoney(_, _, Some(_)))
+    }
+
+    /// Whether it is not to wait for company as long as others do: money.
+    pub(super) const fn is_soon(&self) -> bool {
+        matches!(self, Self::OpenMoney(..) | Self::SettleMoney(..))
     }
 }
 
@@ -145,6 +154,11 @@ impl Writer {
             Command::Point { target, signal, at, value } => {
                 self.batch.series.add(&target, signal, at, value);
             }
+            Command::OpenMoney(id, opened, ack) => {
+                self.batch.money.open(id, opened);
+                self.batch.money.acks.extend(ack);
+            }
+            Command::SettleMoney(id, rows) => self.batch.money.settle(id, rows),
             Command::Flush(done) => {
                 self.flushes.push(done);
             }
@@ -163,6 +177,9 @@ impl Writer {
                     if let Some(ack) = ack {
                         let _ = ack.send(Ok(id)); // nobody waits any more
                     }
+                }
+                for ack in self.batch.money.acks.drain(..) {
+                    let _ = ack.send(Ok(0)); // nobody waits any more
                 }
                 self.batch = Batch::default();
                 self.shared.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -210,6 +227,9 @@ impl Writer {
                     reason: error.to_string(),
                 }));
             }
+        }
+        for ack in self.batch.money.acks.drain(..) {
+            let _ = ack.send(Err(self.shared.unavailable()));
         }
         let surplus = events.len().saturating_sub(MAX_UNSAVED_EVENTS);
         events.drain(..surplus);

@@ -45,6 +45,15 @@ impl FailureKind {
         }
     }
 
+    /// Whether the upstream cannot have seen the request.
+    #[must_use]
+    pub const fn is_before_sending(self) -> bool {
+        matches!(
+            self,
+            Self::ConnectTimeout | Self::Refused | Self::Dns | Self::Tls | Self::Unreachable | Self::Request
+        )
+    }
+
     /// Whether a limit ran out, rather than something broke.
     #[must_use]
     pub const fn is_timeout(self) -> bool {

@@ -267,6 +267,17 @@ impl TargetParams {
         })
     }
 
+    /// The target behind a tier that is a URL: named after it, nothing else.
+    ///
+    /// # Errors
+    /// If the URL cannot be used.
+    pub fn of_tier(url: &str) -> Result<Self, TargetError> {
+        check_url(url)?;
+        let allowed = |c: &char| c.is_ascii_alphanumeric() || "._-/:".contains(*c);
+        let name: String = url.chars().filter(allowed).take(MAX_NAME).collect();
+        Ok(Self(RawTarget { name: name.into(), url: url.to_owned(), ..RawTarget::default() }))
+    }
+
     /// Unique name.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
@@ -313,6 +324,24 @@ impl TargetParams {
     #[must_use]
     pub fn permits(&self) -> Option<u32> {
         self.0.max_concurrency.or_else(|| self.0.vram.map(|v| v.permits()))
+    }
+
+    /// Tokens that one permit covers; `None`: a call is one permit.
+    #[must_use]
+    pub fn tokens_per_permit(&self) -> Option<u32> {
+        self.0.tokens_per_permit
+    }
+
+    /// Requests a second.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        self.0.rate
+    }
+
+    /// Whether its memory, less the margin, does not hold even one call.
+    #[must_use]
+    pub fn vram_too_small(&self) -> bool {
+        self.0.vram.is_some_and(|v| v.total_gb - v.margin_gb < v.per_request_gb)
     }
 
     /// What it costs.

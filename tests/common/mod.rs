@@ -18,12 +18,12 @@ use tokio::sync::oneshot;
 use touchstone::clock::{Clock, Stopwatch};
 use touchstone::gate::{Gate, Published};
 use touchstone::monitor::{self, Fact, Observed};
-use touchstone::plan::RouteParams;
+use touchstone::plan::{FallbackParams, RouteParams};
 use touchstone::proxy::{HoldParams, Live, Proxy, ProxyParams, Setup, serve};
 use touchstone::sample::{Done, Exchange, Outcome, Sample};
 use touchstone::upstream::{Limits, TargetParams};
 use touchstone::verdict::{BreakerState, Mode};
-use touchstone::{cache, retry};
+use touchstone::{cache, permits, retry, spend};
 
 /// The part of a configuration that the proxy reads.
 #[derive(Deserialize)]
@@ -42,6 +42,12 @@ struct Configuration {
     retry: retry::Params,
     #[serde(default)]
     cache: cache::Params,
+    #[serde(default)]
+    queue: permits::Params,
+    #[serde(default)]
+    fallback: FallbackParams,
+    #[serde(default)]
+    cost: spend::Params,
 }
 
 pub(crate) fn setup(text: &str) -> Setup {
@@ -55,6 +61,9 @@ pub(crate) fn setup(text: &str) -> Setup {
         hold: read.hold,
         retry: read.retry,
         cache: read.cache,
+        queue: read.queue,
+        fallback: read.fallback,
+        cost: read.cost,
     }
 }
 

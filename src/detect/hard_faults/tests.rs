@@ -19,6 +19,8 @@ fn outcome(i: u64, flags: &[Flag]) -> Outcome {
         light: false,
         retry_after_ms: None,
         usage: Usage::default(),
+        cost_usd: None,
+        keyed: false,
     }
 }
 

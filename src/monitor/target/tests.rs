@@ -57,6 +57,8 @@ fn outcome(core: &TargetCore, ms: u64, class: Option<FaultClass>, flags: &[Flag]
         light: false,
         retry_after_ms: None,
         usage: Usage::default(),
+        cost_usd: None,
+        keyed: false,
     }
 }
 
