@@ -5,11 +5,13 @@
 //! not its finished text. So entropy rises, answers go wrong and embeddings wander because the model
 //! got worse, behind a server that still says 200. The demo, the drill and the tests stand on it.
 //!
-//! The server speaks the OpenAI text protocols, whole and streamed. Faults ([`Faults`]) can be
+//! The server speaks OpenAI's chat, completions and responses, Anthropic's messages and Ollama's chat and
+//! generate, whole and streamed, and embeds and ranks ([`vectors`]). Faults ([`Faults`]) can be
 //! changed while it runs, in process by [`SimHandle::set_fault`] or by `POST /__sim/fault`.
 
 mod answer;
 mod decode;
+mod dialect;
 mod facts;
 mod fault;
 mod listen;
@@ -28,7 +30,9 @@ mod serve;
 mod shapes;
 mod skills;
 mod values;
+mod vectors;
 mod vocab;
+mod voice;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

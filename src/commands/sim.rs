@@ -7,7 +7,8 @@ use anyhow::Context as _;
 
 use crate::sim::{Faults, Params, Sim, Size};
 
-/// A small true language model behind the OpenAI paths, with faults that are switched while it runs.
+/// A small true language model with faults that are switched while it runs, behind the paths of OpenAI (chat,
+/// completions, responses, embeddings), Anthropic (messages) and Ollama (chat, generate, embed), and /v1/rerank.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Faults are joined by commas; each may end in `:SHARE`, the share of requests that it hits:

@@ -10,19 +10,19 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream;
-use serde_json::Value;
 
 use super::decode::{Chunk, End, Sampling, Writer};
 use super::fault::{Condition, Transport};
-use super::render::{self, Choice, Frame};
+use super::render::{Choice, Frame};
 use super::request::{Request, Wire};
 use super::serve::{State, json_response, trained};
+use super::voice::Voice;
 use crate::clock::Clock;
 
 /// A request that is to be answered with status 200.
 pub(super) struct Job {
     state: Arc<State>,
-    frame: Frame,
+    voice: Voice,
     writers: VecDeque<(usize, Writer<'static>)>,
     stream: bool,
     include_usage: bool,
@@ -41,7 +41,13 @@ impl Job {
         number: u64,
         seed: u64,
     ) -> Self {
-        let prefix = if request.wire == Wire::Chat { "chatcmpl" } else { "cmpl" };
+        let prefix = match request.wire {
+            Wire::Chat => "chatcmpl",
+            Wire::Completions => "cmpl",
+            Wire::Responses => "resp",
+            Wire::Messages => "msg",
+            Wire::OllamaChat | Wire::OllamaGenerate => "ollama",
+        };
         let frame = Frame {
             wire: request.wire,
             id: format!("{prefix}-sim{number}"),
@@ -63,14 +69,14 @@ impl Job {
             };
             (at, Writer::new(trained(), ask, state.params.size, condition, state.params.seed, sampling))
         };
-        let writers = request.asks.iter().enumerate().map(writer).collect();
+        let writers: VecDeque<_> = request.asks.iter().enumerate().map(writer).collect();
         state.counters.in_flight.fetch_add(1, Ordering::Relaxed);
         if request.stream {
             state.counters.streams.fetch_add(1, Ordering::Relaxed);
         }
         Self {
             state,
-            frame,
+            voice: Voice::new(frame, writers.len()),
             writers,
             stream: request.stream,
             include_usage: request.include_usage,
@@ -125,7 +131,7 @@ async fn whole(mut job: Job) -> Response {
         made += writer.tokens();
         choices.push(Choice { chunk: all, end: writer.end() });
     }
-    let body = job.frame.whole(&trained().vocab, &choices, render::usage(job.prompt_tokens, made));
+    let body = job.voice.whole(&trained().vocab, &choices, job.prompt_tokens, made);
     if job.transport.cut.is_none() && job.transport.stall.is_none() {
         job.finished = true;
         return json_response(StatusCode::OK, &body);
@@ -166,21 +172,20 @@ struct Stream {
     job: Job,
     ready: VecDeque<Bytes>,
     opened: bool,
-    offsets: Vec<usize>,
     sent: usize,
     made: usize,
 }
 
 fn streamed(job: Job) -> Response {
-    let offsets = vec![0; job.writers.len()];
-    let start = Stream { job, ready: VecDeque::new(), opened: false, offsets, sent: 0, made: 0 };
+    let kind = job.voice.stream_type();
+    let start = Stream { job, ready: VecDeque::new(), opened: false, sent: 0, made: 0 };
     let body = Body::from_stream(stream::unfold(start, |mut stream| async move {
         let item = stream.next().await?;
         Some((item, stream))
     }));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
@@ -192,9 +197,10 @@ impl Stream {
         }
         if !self.opened {
             self.opened = true;
-            let openings: Vec<Value> =
-                (0..self.offsets.len()).filter_map(|index| self.job.frame.opening(index)).collect();
-            openings.iter().for_each(|event| self.queue(event));
+            for index in 0..self.job.writers.len() {
+                let opening = self.job.voice.opening(index, self.job.prompt_tokens);
+                self.ready.extend(opening);
+            }
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(Ok(bytes));
             }
@@ -207,12 +213,9 @@ impl Stream {
             return self.break_off().await;
         }
         let Some((index, mut writer)) = self.job.writers.pop_front() else {
-            if self.job.include_usage {
-                let usage = self.job.frame.usage(render::usage(self.job.prompt_tokens, self.made));
-                self.queue(&usage);
-            }
+            let last = self.job.voice.last(self.job.prompt_tokens, self.made, self.job.include_usage);
+            self.ready.extend(last);
             self.job.finished = true;
-            self.ready.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
             return self.ready.pop_front().map(Ok);
         };
         match writer.next_chunk() {
@@ -228,7 +231,11 @@ impl Stream {
             }
             None => self.close(index, writer.tokens(), writer.end()),
         }
-        self.ready.pop_front().map(Ok)
+        match self.ready.pop_front() {
+            Some(bytes) => Some(Ok(bytes)),
+            // A wire that says a call in one line has nothing to send before it.
+            None => Box::pin(self.next()).await,
+        }
     }
 
     /// The end that was not asked for.
@@ -242,20 +249,15 @@ impl Stream {
     }
 
     fn say(&mut self, index: usize, chunk: &Chunk) {
-        let event = self.job.frame.piece(&trained().vocab, index, chunk, self.offsets[index]);
-        self.offsets[index] += chunk.text.chars().count();
+        let events = self.job.voice.piece(&trained().vocab, index, chunk);
         self.sent += chunk.steps.len();
         self.job.count_tokens(chunk.steps.len());
-        self.queue(&event);
+        self.ready.extend(events);
     }
 
     fn close(&mut self, index: usize, tokens: usize, end: End) {
         self.made += tokens;
-        let event = self.job.frame.closing(index, end);
-        self.queue(&event);
-    }
-
-    fn queue(&mut self, event: &Value) {
-        self.ready.push_back(Bytes::from(format!("data: {event}\n\n")));
+        let events = self.job.voice.closing(index, end, self.made);
+        self.ready.extend(events);
     }
 }

@@ -37,7 +37,7 @@ impl Frame {
     pub(super) fn whole(&self, vocab: &Vocab, choices: &[Choice], usage: Value) -> Value {
         let choices: Vec<Value> =
             choices.iter().enumerate().map(|(at, choice)| self.choice(vocab, at, choice)).collect();
-        let object = if self.wire == Wire::Chat { "chat.completion" } else { "text_completion" };
+        let object = if self.wire == Wire::Completions { "text_completion" } else { "chat.completion" };
         let mut answer = self.shell(object, choices.into());
         answer["usage"] = usage;
         answer
@@ -50,7 +50,7 @@ impl Frame {
                 "index": index, "text": choice.chunk.text, "finish_reason": finish,
                 "logprobs": self.logprobs.then(|| arrays(vocab, &choice.chunk.steps, 0)),
             }),
-            Wire::Chat => {
+            _ => {
                 let message = match &self.tool {
                     None => json!({ "role": "assistant", "content": choice.chunk.text, "refusal": null }),
                     Some(tool) => json!({
@@ -106,7 +106,7 @@ impl Frame {
                 let choice = json!({ "index": index, "text": chunk.text, "logprobs": logprobs, "finish_reason": null });
                 self.shell("text_completion", json!([choice]))
             }
-            Wire::Chat => {
+            _ => {
                 let delta = match &self.tool {
                     None => json!({ "content": chunk.text }),
                     Some(_) => {
@@ -129,7 +129,7 @@ impl Frame {
                 let choice = json!({ "index": index, "text": "", "logprobs": null, "finish_reason": finish });
                 self.shell("text_completion", json!([choice]))
             }
-            Wire::Chat => {
+            _ => {
                 let choice =
                     json!({ "index": index, "delta": {}, "logprobs": null, "finish_reason": finish });
                 self.shell("chat.completion.chunk", json!([choice]))
@@ -139,7 +139,7 @@ impl Frame {
 
     /// The event that carries usage and no choice.
     pub(super) fn usage(&self, usage: Value) -> Value {
-        let object = if self.wire == Wire::Chat { "chat.completion.chunk" } else { "text_completion" };
+        let object = if self.wire == Wire::Completions { "text_completion" } else { "chat.completion.chunk" };
         let mut event = self.shell(object, json!([]));
         event["usage"] = usage;
         event
@@ -159,7 +159,7 @@ fn show(vocab: &Vocab, token: Token, logprob: f32) -> Value {
     json!({ "token": text(vocab, token), "logprob": logprob, "bytes": vocab.bytes(token) })
 }
 
-fn content(vocab: &Vocab, steps: &[Step]) -> Value {
+pub(super) fn content(vocab: &Vocab, steps: &[Step]) -> Value {
     let entry = |step: &Step| {
         let mut entry = show(vocab, step.token, step.logprob);
         entry["top_logprobs"] =

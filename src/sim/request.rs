@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::dialect;
 use super::logits::hash_text;
 use super::model::Ask;
 use super::shapes;
@@ -27,11 +28,15 @@ fn bad(param: &'static str, message: impl Into<String>) -> BadRequest {
     BadRequest { message: message.into(), param: Some(param), code: None }
 }
 
-/// Which of the two text protocols.
+/// Which of the text protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     Chat,
     Completions,
+    Responses,
+    Messages,
+    OllamaChat,
+    OllamaGenerate,
 }
 
 /// A tool that the answer calls.
@@ -68,6 +73,7 @@ impl Request {
             param: None,
             code: None,
         })?;
+        let body = dialect::to_chat(wire, body);
         if !body.is_object() {
             return Err(BadRequest { message: "the body must be an object".into(), param: None, code: None });
         }
@@ -78,8 +84,8 @@ impl Request {
             .map_or(DEFAULT_MAX_TOKENS, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let n = whole(&body, "n", 1, MAX_CHOICES)?.unwrap_or(1);
         let (mut asks, prompt_text) = match wire {
-            Wire::Chat => conversation(&body)?,
             Wire::Completions => prompts(&body)?,
+            _ => conversation(&body)?,
         };
         let format = body.get("response_format");
         let json = match format.and_then(|format| format.get("type")).and_then(Value::as_str) {
@@ -139,7 +145,7 @@ fn alternatives(wire: Wire, body: &Value) -> Result<Option<usize>, BadRequest> {
             }
             Ok(whole(body, "logprobs", 0, MAX_TOP_LOGPROBS)?.map(width))
         }
-        Wire::Chat => {
+        _ => {
             let top = whole(body, "top_logprobs", 0, MAX_TOP_LOGPROBS)?;
             if flag(body, "logprobs")? {
                 return Ok(Some(top.map_or(0, width)));

@@ -18,7 +18,9 @@ use super::fault::{Condition, Faults, Transport};
 use super::listen::Reset;
 use super::model::Model;
 use super::request::{BadRequest, Request, Wire};
-use super::{Params, Stats};
+use super::vectors::{self, Kind};
+use super::{Params, Stats, dialect, voice};
+use crate::clock::Clock;
 
 static MODEL: LazyLock<Model> = LazyLock::new(Model::train);
 
@@ -91,7 +93,30 @@ pub(super) fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completions))
+        .route("/v1/responses", post(responses))
+        .route("/v1/messages", post(messages))
+        .route("/api/chat", post(ollama_chat))
+        .route("/api/generate", post(ollama_generate))
+        .route(
+            "/v1/embeddings",
+            post(|s: Shared<Arc<State>>, r: Extension<Reset>, b: Bytes| vectors(s, r, Kind::Embeddings, b)),
+        )
+        .route(
+            "/api/embed",
+            post(|s: Shared<Arc<State>>, r: Extension<Reset>, b: Bytes| vectors(s, r, Kind::OllamaEmbed, b)),
+        )
+        .route(
+            "/api/embeddings",
+            post(|s: Shared<Arc<State>>, r: Extension<Reset>, b: Bytes| {
+                vectors(s, r, Kind::OllamaEmbeddings, b)
+            }),
+        )
+        .route(
+            "/v1/rerank",
+            post(|s: Shared<Arc<State>>, r: Extension<Reset>, b: Bytes| vectors(s, r, Kind::Rerank, b)),
+        )
         .route("/v1/models", get(models))
+        .route("/api/tags", get(tags))
         .route("/health", get(health))
         .route("/__sim/fault", get(read_fault).post(write_fault))
         .route("/__sim/stats", get(stats))
@@ -99,23 +124,31 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-async fn chat(
-    Shared(state): Shared<Arc<State>>,
-    Extension(reset): Extension<Reset>,
-    body: Bytes,
-) -> Response {
-    text(state, reset, Wire::Chat, body).await
+macro_rules! text_path {
+    ($name:ident, $wire:ident) => {
+        async fn $name(
+            Shared(state): Shared<Arc<State>>,
+            Extension(reset): Extension<Reset>,
+            body: Bytes,
+        ) -> Response {
+            text(state, reset, Wire::$wire, body).await
+        }
+    };
 }
 
-async fn completions(
-    Shared(state): Shared<Arc<State>>,
-    Extension(reset): Extension<Reset>,
-    body: Bytes,
-) -> Response {
-    text(state, reset, Wire::Completions, body).await
-}
+text_path!(chat, Chat);
+text_path!(completions, Completions);
+text_path!(responses, Responses);
+text_path!(messages, Messages);
+text_path!(ollama_chat, OllamaChat);
+text_path!(ollama_generate, OllamaGenerate);
 
-async fn text(state: Arc<State>, reset: Reset, wire: Wire, body: Bytes) -> Response {
+/// Counts a request and draws what hits it; an answer if that is already one.
+async fn strike(
+    state: &State,
+    reset: &Reset,
+    wire: Wire,
+) -> Result<(Condition, Transport, u64, fastrand::Rng), Response> {
     let number = state.counters.requests.fetch_add(1, Ordering::Relaxed);
     let mut rng = fastrand::Rng::with_seed(state.params.seed.wrapping_add(number));
     let (condition, transport) = state.faults().strike(|| rng.f64());
@@ -131,11 +164,24 @@ async fn text(state: Arc<State>, reset: Reset, wire: Wire, body: Bytes) -> Respo
     }
     if let Some(status) = transport.status {
         state.counters.errors.fetch_add(1, Ordering::Relaxed);
-        return fault_status(status, transport.retry_after);
+        return Err(fault_status(wire, status, transport.retry_after));
+    }
+    Ok((condition, transport, number, rng))
+}
+
+async fn text(state: Arc<State>, reset: Reset, wire: Wire, body: Bytes) -> Response {
+    let (condition, transport, number, mut rng) = match strike(&state, &reset, wire).await {
+        Ok(drawn) => drawn,
+        Err(response) => return response,
+    };
+    if let Some(reason) = serde_json::from_slice(&body).ok().and_then(|b| dialect::only_loads(wire, &b)) {
+        state.counters.ok.fetch_add(1, Ordering::Relaxed);
+        let now = Clock::system().now().as_millis() / 1000;
+        return json_response(StatusCode::OK, &voice::loaded(&state.params.model, now, wire, reason));
     }
     let request = match Request::parse(wire, &body) {
         Ok(request) => request,
-        Err(fault) => return refuse(&state, &fault),
+        Err(fault) => return refuse(&state, wire, &fault),
     };
     let prompt_tokens = trained().vocab.encode(&request.prompt_text).len();
     if prompt_tokens > state.params.context_tokens {
@@ -143,8 +189,8 @@ async fn text(state: Arc<State>, reset: Reset, wire: Wire, body: Bytes) -> Respo
             "this model's maximum context length is {} tokens, the prompt has {prompt_tokens}",
             state.params.context_tokens
         );
-        let param = Some(if wire == Wire::Chat { "messages" } else { "prompt" });
-        return refuse(&state, &BadRequest { message, param, code: Some("context_length_exceeded") });
+        let param = Some(if wire == Wire::Completions { "prompt" } else { "messages" });
+        return refuse(&state, wire, &BadRequest { message, param, code: Some("context_length_exceeded") });
     }
     state.counters.ok.fetch_add(1, Ordering::Relaxed);
     let seed = request.seed.unwrap_or_else(|| rng.u64(..));
@@ -152,22 +198,40 @@ async fn text(state: Arc<State>, reset: Reset, wire: Wire, body: Bytes) -> Respo
     answer::respond(job).await
 }
 
-fn refuse(state: &State, fault: &BadRequest) -> Response {
+async fn vectors(
+    Shared(state): Shared<Arc<State>>,
+    Extension(reset): Extension<Reset>,
+    kind: Kind,
+    body: Bytes,
+) -> Response {
+    let wire = match kind {
+        Kind::Embeddings | Kind::Rerank => Wire::Chat,
+        Kind::OllamaEmbed | Kind::OllamaEmbeddings => Wire::OllamaChat,
+    };
+    let condition = match strike(&state, &reset, wire).await {
+        Ok((condition, ..)) => condition,
+        Err(response) => return response,
+    };
+    match vectors::answer(kind, &state.params.model, condition, state.params.seed, &body) {
+        Ok(response) => {
+            state.counters.ok.fetch_add(1, Ordering::Relaxed);
+            response
+        }
+        Err(message) => refuse(&state, wire, &BadRequest { message, param: None, code: None }),
+    }
+}
+
+fn refuse(state: &State, wire: Wire, fault: &BadRequest) -> Response {
     state.counters.errors.fetch_add(1, Ordering::Relaxed);
-    let error = json!({ "error": {
-        "message": fault.message, "type": "invalid_request_error", "param": fault.param, "code": fault.code,
-    }});
+    let error = voice::error(wire, &fault.message, "invalid_request_error", fault.param, fault.code);
     json_response(StatusCode::BAD_REQUEST, &error)
 }
 
-fn fault_status(status: u16, retry_after: Option<u64>) -> Response {
+fn fault_status(wire: Wire, status: u16, retry_after: Option<u64>) -> Response {
     let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let kind = if status == 429 { "rate_limit_exceeded" } else { "server_error" };
     let message = code.canonical_reason().unwrap_or("simulated fault");
-    let mut response = json_response(
-        code,
-        &json!({ "error": { "message": message, "type": kind, "param": null, "code": kind } }),
-    );
+    let mut response = json_response(code, &voice::error(wire, message, kind, None, Some(kind)));
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -178,6 +242,13 @@ async fn models(Shared(state): Shared<Arc<State>>) -> Response {
     let model =
         json!({ "id": state.params.model, "object": "model", "created": 0, "owned_by": "touchstone-sim" });
     json_response(StatusCode::OK, &json!({ "object": "list", "data": [model] }))
+}
+
+async fn tags(Shared(state): Shared<Arc<State>>) -> Response {
+    let name = &state.params.model;
+    let model =
+        json!({ "name": name, "model": name, "size": 0, "digest": "", "details": { "format": "sim" } });
+    json_response(StatusCode::OK, &json!({ "models": [model] }))
 }
 
 async fn health() -> Response {

@@ -3,6 +3,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::judge::{Ask, End, Head, Judge, Verdict};
+use crate::verdict::{Flag, Wire};
 
 async fn start(spec: &str) -> SimHandle {
     let params = Params { faults: spec.parse().unwrap(), ..Params::default() };
@@ -248,4 +250,161 @@ async fn the_pace_is_kept() {
     said(&sim, "How do bees make honey?").await;
     let took = watch.now().ms_since(before);
     assert!((400..2_000).contains(&took), "40 tokens at 100 a second took {took} ms");
+}
+
+/// What the daemon's own judge reads in the answer to `body` on that wire.
+async fn judged(sim: &SimHandle, wire: Wire, path: &str, body: &Value) -> Verdict {
+    let answer = post(sim, path, body).await.unwrap();
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    let head = Head { status: answer.status().as_u16(), content_type: Some(kind), ..Head::default() };
+    let ask = Ask::parse(wire, body.to_string().as_bytes());
+    let mut judge = Judge::new(std::sync::Arc::new(ask), head);
+    let _ = judge.push(1, &answer.bytes().await.unwrap());
+    judge.finish(2, End::Complete)
+}
+
+/// The same question on each text wire, and the path it is asked on.
+fn question_on(wire: Wire, text: &str, stream: bool) -> (&'static str, Value) {
+    let turns = json!([{ "role": "user", "content": text }]);
+    let ollama = json!({ "num_predict": 40, "temperature": 0 });
+    match wire {
+        Wire::Responses => (
+            "/v1/responses",
+            json!({ "model": "m", "input": text, "max_output_tokens": 40, "temperature": 0, "stream": stream,
+                "include": ["message.output_text.logprobs"], "top_logprobs": 3 }),
+        ),
+        Wire::Messages => (
+            "/v1/messages",
+            json!({ "model": "m", "messages": turns, "max_tokens": 40, "temperature": 0, "stream": stream }),
+        ),
+        Wire::OllamaChat => (
+            "/api/chat",
+            json!({ "model": "m", "messages": turns, "options": ollama, "stream": stream, "logprobs": true, "top_logprobs": 3 }),
+        ),
+        Wire::OllamaGenerate => (
+            "/api/generate",
+            json!({ "model": "m", "prompt": text, "options": ollama, "stream": stream, "logprobs": true, "top_logprobs": 3 }),
+        ),
+        _ => (
+            "/v1/chat/completions",
+            json!({ "model": "m", "messages": turns, "max_tokens": 40, "temperature": 0, "stream": stream,
+                "stream_options": { "include_usage": true }, "logprobs": true, "top_logprobs": 3 }),
+        ),
+    }
+}
+
+const TEXT_WIRES: [Wire; 5] =
+    [Wire::Chat, Wire::Responses, Wire::Messages, Wire::OllamaChat, Wire::OllamaGenerate];
+
+#[tokio::test]
+async fn every_wire_says_the_same_and_is_sound() {
+    let sim = start("none").await;
+    let wanted = said(&sim, "What is a library?").await;
+    for wire in TEXT_WIRES {
+        for stream in [false, true] {
+            let (path, body) = question_on(wire, "What is a library?", stream);
+            let verdict = judged(&sim, wire, path, &body).await;
+            assert_eq!(verdict.flags.to_string(), "truncated", "{wire} {stream}");
+            assert_eq!(*verdict.text, *wanted, "{wire} {stream}");
+            assert_eq!(verdict.usage.output, Some(40), "{wire} {stream}");
+            assert_eq!(verdict.streamed, stream, "{wire}");
+            let positions = if wire == Wire::Messages { 0 } else { 40 };
+            assert_eq!(verdict.logprob_positions, positions, "{wire} {stream}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_wire_calls_tools_and_breaks_off_as_told() {
+    let sim = start("none").await;
+    let schema =
+        json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    for wire in [Wire::Chat, Wire::Responses, Wire::Messages, Wire::OllamaChat] {
+        for stream in [false, true] {
+            let (path, mut body) = question_on(wire, "What is the weather in Paris?", stream);
+            let function =
+                json!({ "name": "get_weather", "description": "weather of a city", "parameters": schema });
+            body["tools"] = match wire {
+                Wire::Responses => {
+                    json!([{ "type": "function", "name": "get_weather", "description": "weather of a city", "parameters": schema }])
+                }
+                Wire::Messages => {
+                    json!([{ "name": "get_weather", "description": "weather of a city", "input_schema": schema }])
+                }
+                _ => json!([{ "type": "function", "function": function }]),
+            };
+            let verdict = judged(&sim, wire, path, &body).await;
+            let (name, arguments) =
+                verdict.tool_calls.first().unwrap_or_else(|| panic!("{wire} {stream}: {verdict:?}"));
+            assert_eq!(&**name, "get_weather", "{wire} {stream}");
+            assert!(
+                serde_json::from_str::<Value>(arguments).unwrap()["city"].is_string(),
+                "{wire} {arguments}"
+            );
+            assert!(!verdict.flags.contains(Flag::ToolCallInvalid), "{wire} {stream}");
+        }
+    }
+    sim.set_fault("empty").unwrap();
+    for wire in TEXT_WIRES {
+        for stream in [false, true] {
+            let (path, body) = question_on(wire, "What is a library?", stream);
+            let verdict = judged(&sim, wire, path, &body).await;
+            assert!(verdict.flags.contains(Flag::EmptyOutput), "{wire} {stream} {}", verdict.flags);
+        }
+    }
+    sim.set_fault("status=503").unwrap();
+    for wire in TEXT_WIRES {
+        let (path, body) = question_on(wire, "What is a library?", true);
+        let verdict = judged(&sim, wire, path, &body).await;
+        assert_eq!(verdict.error.as_deref(), Some("Service Unavailable"), "{wire}");
+    }
+}
+
+#[tokio::test]
+async fn vectors_and_rankings_are_sound_until_damaged() {
+    let sim = start("none").await;
+    let asked = [
+        (Wire::Embeddings, "/v1/embeddings", json!({ "model": "e", "input": ["bees make honey", "taxes"] })),
+        (
+            Wire::Embeddings,
+            "/v1/embeddings",
+            json!({ "model": "e", "input": "bees", "encoding_format": "base64", "dimensions": 64 }),
+        ),
+        (Wire::OllamaEmbed, "/api/embed", json!({ "model": "e", "input": ["bees make honey"] })),
+        (Wire::OllamaEmbed, "/api/embeddings", json!({ "model": "e", "prompt": "bees make honey" })),
+        (
+            Wire::Rerank,
+            "/v1/rerank",
+            json!({ "model": "r", "query": "Who makes honey?", "documents": ["Taxes rise.", "Bees make honey."], "top_n": 1 }),
+        ),
+    ];
+    for (wire, path, body) in &asked {
+        let verdict = judged(&sim, *wire, path, body).await;
+        assert_eq!(verdict.flags.to_string(), "", "{path}");
+    }
+    let ranked = post(&sim, "/v1/rerank", &asked[4].2).await.unwrap().text().await.unwrap();
+    let ranked: Value = serde_json::from_str(&ranked).unwrap();
+    assert_eq!(ranked["results"][0]["index"], 1, "{ranked}");
+    sim.set_fault("empty").unwrap();
+    for (wire, path, body) in &asked {
+        let flags = judged(&sim, *wire, path, body).await.flags;
+        assert!(flags.contains(Flag::EmbeddingEmpty) || flags.contains(Flag::EmptyOutput), "{path} {flags}");
+    }
+    let refused = post(&sim, "/api/embed", &json!({ "input": 7 })).await.unwrap();
+    assert_eq!(refused.status(), 400);
+    assert!(serde_json::from_str::<Value>(&refused.text().await.unwrap()).unwrap()["error"].is_string());
+}
+
+#[tokio::test]
+async fn loading_a_model_is_an_answer_without_text() {
+    let sim = start("none").await;
+    for (body, reason) in
+        [(json!({ "model": "m" }), "load"), (json!({ "model": "m", "keep_alive": 0 }), "unload")]
+    {
+        let verdict = judged(&sim, Wire::OllamaGenerate, "/api/generate", &body).await;
+        assert_eq!(
+            (verdict.flags.to_string(), verdict.finish_reason.as_deref()),
+            (String::new(), Some(reason))
+        );
+    }
 }
