@@ -119,6 +119,9 @@ pub async fn introduce(config: &Config) -> Vec<String> {
             Ok((answered, asker)) => {
                 let signals = &answered.sample.signals;
                 let entropy = match (signals.entropy_mean, signals.top_k) {
+                    (None, _) if signals.class_output.is_some() => {
+                        "entropy, confidence and margin of its classes available".to_owned()
+                    }
                     (Some(_), k) => format!("entropy available ({} alternatives a token)", k.unwrap_or(0)),
                     (None, _) => {
                         let reason = signals.entropy_unavailable.map_or("not_requested", |u| u.as_str());

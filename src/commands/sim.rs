@@ -7,12 +7,14 @@ use anyhow::Context as _;
 
 use crate::sim::{Faults, Params, Sim, Size};
 
-/// A small true language model with faults that are switched while it runs, behind the paths of OpenAI (chat,
-/// completions, responses, embeddings), Anthropic (messages) and Ollama (chat, generate, embed), and /v1/rerank.
+/// A small true language model behind the paths of OpenAI (chat, completions, responses, embeddings), Anthropic
+/// (messages) and Ollama (chat, generate, embed), and /v1/rerank, and a classifier behind KServe's and TensorFlow
+/// Serving's, with faults that are switched while they run.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Faults are joined by commas; each may end in `:SHARE`, the share of requests that it hits:
   of the model:      damage=R  loop  empty  gibberish  wrong_language  schema_break  logprobs_drop  model_swap  shuffle
+  of the classifier: mislabel  raw_scores  nonfinite  damage=R  model_swap  empty  schema_break
   of the transport:  latency=DURATION  status=CODE  reset  cut[=TOKENS]  stall[=TOKENS]  storm429[=SECONDS]
                      refuse[=DURATION]
 

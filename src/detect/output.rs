@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn several_classifiers_behind_one_target_are_no_change() {
-        let blocks = |i: usize| i / 30 % 2 == 0;
+        let blocks = |i: usize| (i / 30).is_multiple_of(2);
         assert!(
             findings((0..600).map(|i| if blocks(i) { ("r", 3, Probabilities) } else { ("r", 9, Logits) }))
                 .is_empty()

@@ -112,7 +112,7 @@ impl Tensors {
             signals.class_entropy_ratio = classes.ratio;
             signals.confidence = Some(classes.confidence);
             signals.margin = Some(classes.margin);
-            signals.coverage = Some(1.0);
+            (signals.coverage, signals.entropy_unavailable) = (Some(1.0), None);
             let names = texts.as_ref().filter(|(names, _)| *names).map_or(&[][..], |(_, texts)| texts);
             let first = named(classes.first, names);
             top = first.first().map(|(label, _)| label.clone());

@@ -134,6 +134,8 @@ pub struct TargetCore {
     entropy_unavailable: Option<Unavailable>,
     refusals: u32,
     misconfigured: bool,
+    /// A caller has been served.
+    serves: bool,
     spike: bool,
     alone: bool,
     last_seen: Option<Timestamp>,
@@ -163,6 +165,7 @@ impl TargetCore {
             entropy_unavailable: None,
             refusals: 0,
             misconfigured: false,
+            serves: false,
             spike: false,
             alone: false,
             last_seen: None,

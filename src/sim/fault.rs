@@ -28,7 +28,7 @@ pub enum FaultError {
 }
 
 const KNOWN: &str = "damage=R, loop, empty, gibberish, wrong_language, schema_break, logprobs_drop, model_swap, \
-                     shuffle, latency=DURATION, status=CODE, reset, cut[=TOKENS], stall[=TOKENS], storm429[=SECONDS], \
+                     shuffle, mislabel, raw_scores, nonfinite, latency=DURATION, status=CODE, reset, cut[=TOKENS], stall[=TOKENS], storm429[=SECONDS], \
                      refuse[=DURATION], none";
 
 /// Tokens sent before a cut or a stall when no number is given.
@@ -55,6 +55,12 @@ pub enum FaultKind {
     ModelSwap,
     /// The right words in a random order.
     Shuffle,
+    /// The classifier is as sure as ever, of another class.
+    Mislabel,
+    /// The classifier answers raw scores where it answered probabilities.
+    RawScores,
+    /// The classifier's first number is NaN.
+    Nonfinite,
     /// Milliseconds of waiting before the answer.
     Latency(u64),
     /// An error status instead of an answer.
@@ -83,6 +89,9 @@ impl FaultKind {
             Self::LogprobsDrop => "logprobs_drop",
             Self::ModelSwap => "model_swap",
             Self::Shuffle => "shuffle",
+            Self::Mislabel => "mislabel",
+            Self::RawScores => "raw_scores",
+            Self::Nonfinite => "nonfinite",
             Self::Latency(_) => "latency",
             Self::Status(_) => "status",
             Self::Reset => "reset",
@@ -119,6 +128,9 @@ pub(super) struct Condition {
     pub(super) schema_break: bool,
     pub(super) swapped: bool,
     pub(super) shuffle: bool,
+    pub(super) mislabel: bool,
+    pub(super) raw_scores: bool,
+    pub(super) nonfinite: bool,
 }
 
 /// Faults of the server, as they hit one request.
@@ -173,6 +185,9 @@ impl Faults {
                 FaultKind::SchemaBreak => condition.schema_break = true,
                 FaultKind::ModelSwap => condition.swapped = true,
                 FaultKind::Shuffle => condition.shuffle = true,
+                FaultKind::Mislabel => condition.mislabel = true,
+                FaultKind::RawScores => condition.raw_scores = true,
+                FaultKind::Nonfinite => condition.nonfinite = true,
                 FaultKind::LogprobsDrop => transport.logprobs_drop = true,
                 FaultKind::Latency(ms) => transport.latency_ms = ms,
                 FaultKind::Status(code) => transport.status = Some(code),
@@ -291,6 +306,9 @@ fn parse_kind(
         "logprobs_drop" => bare(FaultKind::LogprobsDrop),
         "model_swap" => bare(FaultKind::ModelSwap),
         "shuffle" => bare(FaultKind::Shuffle),
+        "mislabel" => bare(FaultKind::Mislabel),
+        "raw_scores" => bare(FaultKind::RawScores),
+        "nonfinite" => bare(FaultKind::Nonfinite),
         "reset" => bare(FaultKind::Reset),
         "latency" => value
             .map_or_else(|| Err(wrong("it needs a duration, such as `latency=2s`")), millis)

@@ -18,6 +18,7 @@ use super::fault::{Condition, Faults, Transport};
 use super::listen::Reset;
 use super::model::Model;
 use super::request::{BadRequest, Request, Wire};
+use super::tensors;
 use super::vectors::{self, Kind};
 use super::{Params, Stats, dialect, voice};
 use crate::clock::Clock;
@@ -117,6 +118,13 @@ pub(super) fn router(state: Arc<State>) -> Router {
         )
         .route("/v1/models", get(models))
         .route("/api/tags", get(tags))
+        .route("/v1/models/{call}", get(tensors::model_status).post(tensors::predict))
+        .route("/v2/models/{model}", get(tensors::metadata))
+        .route("/v2/models/{model}/ready", get(health))
+        .route("/v2/models/{model}/infer", post(tensors::infer))
+        .route("/v2/models/{model}/versions/{version}/infer", post(tensors::infer))
+        .route("/v2/health/live", get(health))
+        .route("/v2/health/ready", get(health))
         .route("/health", get(health))
         .route("/__sim/fault", get(read_fault).post(write_fault))
         .route("/__sim/stats", get(stats))
@@ -143,12 +151,17 @@ text_path!(messages, Messages);
 text_path!(ollama_chat, OllamaChat);
 text_path!(ollama_generate, OllamaGenerate);
 
-/// Counts a request and draws what hits it; an answer if that is already one.
-async fn strike(
-    state: &State,
-    reset: &Reset,
-    wire: Wire,
-) -> Result<(Condition, Transport, u64, fastrand::Rng), Response> {
+/// A request whose faults have been drawn.
+pub(super) struct Struck {
+    pub(super) number: u64,
+    pub(super) rng: fastrand::Rng,
+    pub(super) condition: Condition,
+    pub(super) transport: Transport,
+}
+
+/// Draws the faults of a request and suffers those that come before it is read: waiting, a reset (which
+/// never returns).
+pub(super) async fn strike(state: &State, reset: &Reset) -> Struck {
     let number = state.counters.requests.fetch_add(1, Ordering::Relaxed);
     let mut rng = fastrand::Rng::with_seed(state.params.seed.wrapping_add(number));
     let (condition, transport) = state.faults().strike(|| rng.f64());
@@ -160,17 +173,25 @@ async fn strike(
     }
     if transport.reset {
         reset.now();
-        return std::future::pending().await;
+        std::future::pending::<()>().await;
     }
-    if let Some(status) = transport.status {
-        state.counters.errors.fetch_add(1, Ordering::Relaxed);
-        return Err(fault_status(wire, status, transport.retry_after));
+    Struck { number, rng, condition, transport }
+}
+
+/// Likewise; an answer if the fault is already one.
+async fn strike_text(state: &State, reset: &Reset, wire: Wire) -> Result<Struck, Response> {
+    let struck = strike(state, reset).await;
+    match struck.transport.status {
+        None => Ok(struck),
+        Some(status) => {
+            state.counters.errors.fetch_add(1, Ordering::Relaxed);
+            Err(fault_status(wire, status, struck.transport.retry_after))
+        }
     }
-    Ok((condition, transport, number, rng))
 }
 
 async fn text(state: Arc<State>, reset: Reset, wire: Wire, body: Bytes) -> Response {
-    let (condition, transport, number, mut rng) = match strike(&state, &reset, wire).await {
+    let Struck { condition, transport, number, mut rng } = match strike_text(&state, &reset, wire).await {
         Ok(drawn) => drawn,
         Err(response) => return response,
     };
@@ -208,8 +229,8 @@ async fn vectors(
         Kind::Embeddings | Kind::Rerank => Wire::Chat,
         Kind::OllamaEmbed | Kind::OllamaEmbeddings => Wire::OllamaChat,
     };
-    let condition = match strike(&state, &reset, wire).await {
-        Ok((condition, ..)) => condition,
+    let condition = match strike_text(&state, &reset, wire).await {
+        Ok(Struck { condition, .. }) => condition,
         Err(response) => return response,
     };
     match vectors::answer(kind, &state.params.model, condition, state.params.seed, &body) {

@@ -408,3 +408,36 @@ async fn loading_a_model_is_an_answer_without_text() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_classifier_answers_by_both_protocols_and_says_what_is_wrong() {
+    let sim = start("none").await;
+    let ask = |path: &'static str, body: Value| {
+        let sim = &sim;
+        async move {
+            let answer = post(sim, path, &body).await.unwrap();
+            let status = answer.status().as_u16();
+            (status, serde_json::from_slice::<Value>(&answer.bytes().await.unwrap()).unwrap())
+        }
+    };
+    let bell: Vec<f32> = (0..8).map(|f| super::classifier::sign(1, f)).collect();
+    let input = json!({ "name": "features", "datatype": "FP32", "shape": [1, 8], "data": bell });
+    let (status, answer) = ask("/v2/models/m/infer", json!({ "id": "7", "inputs": [input] })).await;
+    assert_eq!((status, &answer["id"]), (200, &json!("7")));
+    assert_eq!(answer["outputs"][1]["data"], json!(["bell"]));
+    let classes = json!([{ "name": "probabilities", "parameters": { "classification": 2 } }]);
+    let (_, answer) = ask("/v2/models/m/infer", json!({ "inputs": [input], "outputs": classes })).await;
+    let best = answer["outputs"][0]["data"][0].as_str().unwrap();
+    assert!(best.starts_with("0.96") && best.ends_with(":1:bell"), "{best}");
+    let (_, rows) = ask("/v1/models/m:predict", json!({ "instances": [bell, bell] })).await;
+    assert_eq!(rows["predictions"].as_array().map(Vec::len), Some(2));
+    for (path, body) in [
+        ("/v2/models/m/infer", json!({ "inputs": [] })),
+        ("/v2/models/m/infer", json!({ "inputs": [input], "outputs": [{ "name": "none" }] })),
+        ("/v1/models/m:predict", json!({ "instances": [[1, 2, 3]] })),
+        ("/v1/models/m:predict", json!({})),
+    ] {
+        let (status, answer) = ask(path, body).await;
+        assert!(status == 400 && answer["error"].is_string(), "{path}: {answer}");
+    }
+}

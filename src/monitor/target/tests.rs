@@ -317,6 +317,13 @@ fn refused_keys_and_unknown_models_are_a_wrong_configuration() {
     let served = outcome(&core, 9, None, &[]);
     assert_eq!(kinds(&core.on_outcome(&served)), [EventKind::HealthChange]);
     assert_eq!(core.health().state(), HealthState::Healthy);
+    let mut core = TargetCore::new(setup(), 5);
+    let _ = core.on_outcome(&outcome(&core, 0, None, &[]));
+    for i in 1..9 {
+        let mut o = outcome(&core, i, Some(FaultClass::Client), &[]);
+        (o.status, o.source) = (Some(404), Source::Canary);
+        assert!(core.on_outcome(&o).is_empty(), "golden prompts of a protocol that it does not speak");
+    }
     let mut core = TargetCore::new(Setup { own_key: false, ..setup() }, 5);
     for i in 0..9 {
         let mut o = outcome(&core, i, Some(FaultClass::Client), &[]);

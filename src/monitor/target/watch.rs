@@ -18,13 +18,16 @@ impl TargetCore {
     pub(super) fn watch_configuration(&mut self, outcome: &Outcome, live: bool, effects: &mut Vec<Effect>) {
         let refused = match outcome.status {
             Some(401 | 403) => self.setup.own_key || !live,
-            Some(404) => self.setup.own_model || !live,
+            Some(404) if live => self.setup.own_model,
+            // Golden prompts of another protocol than its callers' find no path: it serves, and was never calibrated.
+            Some(404) => !self.serves || self.baseline.is_some(),
             _ => false,
         };
         if !refused {
             let served = outcome.status.is_some_and(|s| (200..300).contains(&s));
             if served {
                 self.refusals = 0;
+                self.serves |= live;
             }
             if served && std::mem::take(&mut self.misconfigured) && self.unavailable_by_breaker().is_none() {
                 let change = self.health.set_unavailable(outcome.at, None);
