@@ -43,6 +43,17 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
+/// A Node, and a folder with the scripts and packages of `tests/support/node`.
+pub(crate) fn node() -> (PathBuf, PathBuf) {
+    let folder = root().join("target/test-node");
+    let node = folder.join("node");
+    assert!(
+        folder.join(".ready").exists() && node.exists(),
+        "target/test-node is missing: run `bash tests/run`, which installs it"
+    );
+    (node, folder)
+}
+
 /// A port of 127.0.0.1 that nobody listened on a moment ago.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
