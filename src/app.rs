@@ -170,8 +170,10 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
     let (handle, inbox) = monitor::channel(OBSERVED_CAPACITY);
     let (reports, reports_in) = mpsc::channel(REPORT_CAPACITY);
     let lanes = lanes(&config);
-    let proxy = Proxy::with_store(live, handle.clone(), clock.clone(), Some(Arc::clone(&store)))
-        .map_err(StartError::Thread)?;
+    let proxy = {
+        let parts = proxy::Parts { store: Some(Arc::clone(&store)), embedder: embedder.clone() };
+        Proxy::with(live, handle.clone(), clock.clone(), parts).map_err(StartError::Thread)?
+    };
     let seed = seed();
     let mut probing = Probing::new(seed);
     let greeting = greeting(&config, &parts, proxy_addr, admin_addr);

@@ -63,6 +63,8 @@ pub enum End {
     ClientGone,
     /// A limit ran out.
     TimedOut(Limit),
+    /// The daemon ended it, because what had come was unusable.
+    Stopped,
 }
 
 /// Which limit ran out; `[limits]`.
@@ -89,6 +91,8 @@ pub struct Progress {
     pub has_content: bool,
     /// This piece brought content (keep-alives, role-only and empty chunks do not).
     pub progressed: bool,
+    /// Events of this piece that brought content; about one a token.
+    pub events: u32,
     /// The terminal sign has been seen.
     pub terminal: bool,
     /// The body turned out to be a stream, whatever its head said.
@@ -171,15 +175,16 @@ impl Judge {
     /// Takes the next bytes of the body, `at_ms` after the attempt's start.
     pub fn push(&mut self, at_ms: u64, bytes: &[u8]) -> Progress {
         let Self { ask, body, doc, answer, .. } = self;
-        let mut progressed = false;
-        let substance = body.push(bytes, &mut |unit| progressed |= take(unit, doc, answer, at_ms, ask));
+        let mut events = 0;
+        let substance =
+            body.push(bytes, &mut |unit| events += u32::from(take(unit, doc, answer, at_ms, ask)));
         if self.body.has_begun() {
             self.first_byte_ms.get_or_insert(at_ms);
         }
-        self.progress(progressed || substance)
+        self.progress(events > 0 || substance, events)
     }
 
-    fn progress(&self, progressed: bool) -> Progress {
+    fn progress(&self, progressed: bool, events: u32) -> Progress {
         let mut flags = self.answer.flags_now();
         if self.answer.fault.is_some() && self.body.is_stream() {
             flags.insert(Flag::StreamErrorEvent);
@@ -187,6 +192,7 @@ impl Judge {
         Progress {
             has_content: self.answer.has_content,
             progressed,
+            events,
             terminal: self.answer.marked_end || self.answer.all_finished(),
             is_stream: self.body.is_stream(),
             flags,

@@ -28,6 +28,7 @@ mod keys;
 mod ledger;
 mod live;
 mod money;
+mod omit;
 mod pages;
 mod params;
 mod pool;
@@ -53,6 +54,7 @@ pub use server::serve;
 
 use crate::cache::Cache;
 use crate::clock::Clock;
+use crate::embed::EmbedHandle;
 use crate::monitor::MonitorHandle;
 use crate::retry::Workflows;
 use crate::stats::Bucket;
@@ -73,9 +75,19 @@ pub struct Proxy {
     bucket: Mutex<Bucket>,
     workflows: Mutex<Workflows>,
     money: Money,
+    embedder: Option<EmbedHandle>,
     pool: analysis::Pool,
     allowance: ArcSwap<analysis::Allowance>,
     words: Words,
+}
+
+/// What a proxy may use, where it is there.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// What is spent is written there, and taken up from there.
+    pub store: Option<Arc<Store>>,
+    /// Embeds in place of a target that cannot.
+    pub embedder: Option<EmbedHandle>,
 }
 
 /// Words that every report repeats.
@@ -110,25 +122,26 @@ impl Proxy {
     /// # Errors
     /// If the threads for large answers cannot be started.
     pub fn new(live: Live, monitor: MonitorHandle, clock: Clock) -> std::io::Result<Arc<Self>> {
-        Self::with_store(live, monitor, clock, None)
+        Self::with(live, monitor, clock, Parts::default())
     }
 
-    /// The same, with a store that what is spent is written to, and taken up from.
+    /// The same, with what it may use.
     ///
     /// # Errors
     /// If the threads for large answers cannot be started.
-    pub fn with_store(
+    pub fn with(
         live: Live,
         monitor: MonitorHandle,
         clock: Clock,
-        store: Option<Arc<Store>>,
+        parts: Parts,
     ) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             has_cors: AtomicBool::new(!live.proxy.cors().is_empty()),
             cache: Arc::new(Cache::new(live.cache)),
             bucket: Mutex::new(live.retry.bucket(clock.now())),
             workflows: Mutex::default(),
-            money: Money::new(&live.cost, store, clock.clone()),
+            money: Money::new(&live.cost, parts.store, clock.clone()),
+            embedder: parts.embedder,
             pool: analysis::Pool::new()?,
             allowance: ArcSwap::new(analysis::Allowance::new(live.proxy.max_analysis_cpu_share())),
             words: Words::new(),

@@ -95,7 +95,7 @@ impl Seen<'_> {
     /// Reads a body that is one document. True if it was odd and could be read all the same.
     fn read_body(&mut self, flags: &mut FlagSet) -> bool {
         let success = self.success();
-        let gone = matches!(self.end, End::ClientGone | End::TimedOut(_));
+        let gone = matches!(self.end, End::ClientGone | End::TimedOut(_) | End::Stopped);
         let short = !gone && (self.is_short() || self.end == End::Broken);
         let mut raise = |on: bool, flag| {
             if on && success {
@@ -176,7 +176,7 @@ impl Seen<'_> {
     }
 
     fn stream_flags(&self, flags: &mut FlagSet) {
-        if !self.is_stream() || !self.success() || matches!(self.end, End::ClientGone | End::TimedOut(_)) {
+        if !self.is_stream() || !self.success() || matches!(self.end, End::ClientGone | End::TimedOut(_) | End::Stopped) {
             return;
         }
         if self.answer.fault.is_some() && !self.answer.has_events {

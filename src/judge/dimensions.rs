@@ -24,6 +24,12 @@ struct Known {
 }
 
 impl Dimensions {
+    /// What vectors of this question have been long, if any were seen.
+    #[must_use]
+    pub fn known(&self, ask: &Ask) -> Option<u32> {
+        self.0.iter().find(|k| k.model == ask.model && k.asked == ask.dimensions).map(|k| k.dim)
+    }
+
     /// Holds an answer against the earlier ones; raises the flag, and the class where it was no fault
     /// before. Does nothing to an answer without vectors.
     pub fn hold(&mut self, ask: &Ask, verdict: &mut Verdict) {

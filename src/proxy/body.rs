@@ -21,6 +21,9 @@ pub(super) enum Broken {
     /// A limit or the caller's deadline ran out.
     #[error("the answer took longer than its limit")]
     TimedOut,
+    /// What came is no answer.
+    #[error("the answer turned out unusable: {0}")]
+    Unusable(crate::verdict::Flag),
     /// A page of the daemon's own failed.
     #[error("the answer could not be made")]
     Own(#[source] axum::Error),

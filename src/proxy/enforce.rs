@@ -15,6 +15,7 @@ use super::flow::Further;
 use super::hold::{Held, WholeAnswer, hold};
 use super::inference::{GateBoard, Inquiry, VERDICT, closed, mark, moment, refuse, send, unanswered};
 use super::ledger::Ledger;
+use super::omit;
 use super::refusal::Refusal;
 use super::tap::Tap;
 use crate::cache::Entry;
@@ -100,6 +101,9 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
                 step = course.missed(tier, &moment(&ledger, turn), &mut board, &purse);
             }
             Step::Omit { tier } => {
+                if let Some(made) = omit::answer(&ledger, &inquiry).await {
+                    return omitted(ledger, made);
+                }
                 let purse = purse(&ledger, &inquiry, tokens);
                 step = course.missed(tier, &moment(&ledger, turn), &mut board, &purse);
             }
@@ -332,6 +336,18 @@ fn from_cache(mut ledger: Box<Ledger>, entry: Entry, course: &Course<'_>) -> Res
     mark(headers, &ledger, target, Some(&tier), degraded);
     ledger.show(crate::judge::Verdict { usage: entry.usage, ..Default::default() });
     ledger.deliver(200, &tier, Some(entry.target), degraded);
+    ledger.close();
+    response
+}
+
+/// An answer that leaves the step out.
+fn omitted(mut ledger: Box<Ledger>, body: bytes::Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::whole(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let tier = Arc::clone(&ledger.proxy.words.passthrough);
+    let degraded = Some((Reason::StepOmitted, None));
+    mark(response.headers_mut(), &ledger, None, Some(&tier), degraded);
+    ledger.deliver(200, &tier, None, degraded);
     ledger.close();
     response
 }

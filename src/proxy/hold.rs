@@ -10,6 +10,7 @@ use super::analysis::INLINE_BYTES;
 use super::consequence::Ended;
 use super::inference::Inquiry;
 use super::ledger::Ledger;
+use super::params::Until;
 use super::tap::Bounds;
 use crate::judge::{End, Limit, Verdict};
 use crate::plan::{Fault, FaultKind};
@@ -73,7 +74,7 @@ pub(super) async fn hold(
     let mut streaming = streaming && status.is_success();
     let room = |ledger: &Ledger, streaming| {
         let hold = &ledger.live.hold;
-        if streaming {
+        if streaming && hold.until() != Until::End {
             (hold.max_bytes(), Some(started_ms + hold.max_ms()))
         } else {
             (hold.max_json_bytes(), None)
@@ -100,7 +101,7 @@ pub(super) async fn hold(
                     let ended = ledger.end(End::Complete);
                     return early(ledger, ended, kind);
                 }
-                if bytes <= max_bytes && !(streaming && progress.has_content) {
+                if bytes <= max_bytes && !(streaming && is_enough(&ledger, progress.has_content)) {
                     continue;
                 }
                 let opening = Opening { status, headers, pieces, body, bounds, close_delimited };
@@ -119,12 +120,19 @@ pub(super) async fn hold(
                     FaultKind::Cut,
                 );
             }
+            Some(Next::TimedOut(Limit::TokenRate)) if !ledger.crawls() => continue,
             Some(Next::TimedOut(limit)) => {
                 let hurried = inquiry.left_ms(&ledger) == Some(0);
                 let end = if hurried { End::ClientGone } else { End::TimedOut(limit) };
                 ledger.end(end);
-                let failure = no_answer("no text within its limit");
-                return Held::Lost(ledger, failure, FaultClass::Slow, FaultKind::Silent);
+                // What had begun and then stalled may be worth another try at once; what never began is not.
+                let begun = matches!(limit, Limit::StreamIdle | Limit::TokenRate);
+                let (words, kind) = if begun {
+                    ("the stream stalled", FaultKind::Cut)
+                } else {
+                    ("no text within its limit", FaultKind::Silent)
+                };
+                return Held::Lost(ledger, no_answer(words), FaultClass::Slow, kind);
             }
             Some(Next::End) if close_delimited && ledger.lacks_terminal() => End::Broken,
             Some(Next::End) => End::Complete,
@@ -146,6 +154,15 @@ pub(super) async fn hold(
             fault: None,
         };
         return Held::Whole(ledger, Box::new(whole), fault);
+    }
+}
+
+/// Whether a stream has shown enough to be committed to.
+fn is_enough(ledger: &Ledger, has_content: bool) -> bool {
+    match ledger.live.hold.until() {
+        Until::FirstContent => has_content,
+        Until::Tokens(n) => ledger.running().is_some_and(|r| r.events() >= n),
+        Until::End => false,
     }
 }
 
@@ -186,14 +203,27 @@ fn limits_of(
         total: Some(total),
         first_text: streaming.then(|| started_ms + ms(limits.first_text())),
         idle: streaming.then(|| ms(limits.stream_idle())),
+        paced: streaming,
+        breaks_late: streaming && ledger.live.hold.breaks_late(),
     }
 }
 
 /// The next piece, or `None` where the opening has been held long enough.
 async fn next(body: &mut AnswerBody, ledger: &Ledger, bounds: Bounds, max_ms: Option<u64>) -> Option<Next> {
-    let now = ledger.running().map_or(0, super::running::Running::elapsed_ms);
-    let dues =
-        [(Some(Limit::Total), bounds.total), (Some(Limit::FirstText), bounds.first_text), (None, max_ms)];
+    let Some(running) = ledger.running() else { return Some(Next::End) };
+    let now = running.elapsed_ms();
+    let (first_text, idle) = if running.has_text() {
+        (None, bounds.idle.map(|ms| running.last_progress_ms() + ms))
+    } else {
+        (bounds.first_text, None)
+    };
+    let dues = [
+        (Some(Limit::Total), bounds.total),
+        (Some(Limit::FirstText), first_text),
+        (Some(Limit::StreamIdle), idle),
+        (Some(Limit::TokenRate), running.pace_due_ms()),
+        (None, max_ms),
+    ];
     let nearest = dues.into_iter().filter_map(|(what, due)| Some((what, due?))).min_by_key(|(_, due)| *due);
     let read = async {
         match body.next().await {

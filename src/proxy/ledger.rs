@@ -164,6 +164,11 @@ impl Ledger {
         self.current.as_ref().is_some_and(Running::lacks_terminal)
     }
 
+    /// Whether the stream has fallen below its least pace since it was looked at last.
+    pub(super) fn crawls(&mut self) -> bool {
+        self.current.as_mut().is_some_and(Running::crawls)
+    }
+
     /// The try's time stops here, whenever it will be judged.
     pub(super) fn stop_watch(&mut self) {
         if let Some(running) = &mut self.current {

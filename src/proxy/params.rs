@@ -104,9 +104,12 @@ pub enum ParamsError {
     /// No secret, or two.
     #[error("key[{0}].key_env: give either key_env or key_file")]
     KeySource(usize),
-    /// A form of holding that is not built.
-    #[error("until: `{0}` is not known; write \"first_content\"")]
+    /// Not a form of holding.
+    #[error("until: `{0}` is not known; write \"first_content\", \"tokens:64\" or \"end\"")]
     Until(String),
+    /// Not an answer to a fault that comes late.
+    #[error("on_late_fault: `{0}` is not known; write \"flag\" or \"break\"")]
+    OnLateFault(String),
     /// Nothing can be held.
     #[error("{0}: must be more than nothing")]
     Zero(&'static str),
@@ -199,6 +202,7 @@ pub struct HoldParams(RawHold);
 #[serde(default, deny_unknown_fields)]
 struct RawHold {
     until: String,
+    on_late_fault: String,
     max_ms: u64,
     max_bytes: ByteSize,
     max_json_bytes: ByteSize,
@@ -208,6 +212,7 @@ impl Default for RawHold {
     fn default() -> Self {
         Self {
             until: "first_content".to_owned(),
+            on_late_fault: "flag".to_owned(),
             max_ms: HOLD_MAX.as_millis(),
             max_bytes: HOLD_MAX_BYTES,
             max_json_bytes: HOLD_JSON_BYTES,
@@ -219,8 +224,11 @@ impl TryFrom<RawHold> for HoldParams {
     type Error = ParamsError;
 
     fn try_from(raw: RawHold) -> Result<Self, ParamsError> {
-        if raw.until != "first_content" {
+        if until_of(&raw.until).is_none() {
             return Err(ParamsError::Until(raw.until));
+        }
+        if !matches!(raw.on_late_fault.as_str(), "flag" | "break") {
+            return Err(ParamsError::OnLateFault(raw.on_late_fault));
         }
         if raw.max_ms == 0 {
             return Err(ParamsError::Zero("max_ms"));
@@ -238,7 +246,38 @@ impl From<HoldParams> for RawHold {
     }
 }
 
+/// How long the opening of a stream is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until its first text, reasoning, tool call or refusal.
+    FirstContent,
+    /// Until about so many tokens, so that an early cut or loop is still rescued.
+    Tokens(u32),
+    /// Until its end, like a JSON answer.
+    End,
+}
+
+fn until_of(text: &str) -> Option<Until> {
+    match text {
+        "first_content" => Some(Until::FirstContent),
+        "end" => Some(Until::End),
+        other => other.strip_prefix("tokens:")?.parse().ok().filter(|n| *n > 0).map(Until::Tokens),
+    }
+}
+
 impl HoldParams {
+    /// How long the opening of a stream is held.
+    #[must_use]
+    pub fn until(&self) -> Until {
+        until_of(&self.0.until).unwrap_or(Until::FirstContent)
+    }
+
+    /// Whether a stream that turns out unusable after it was committed to is broken off.
+    #[must_use]
+    pub fn breaks_late(&self) -> bool {
+        self.0.on_late_fault == "break"
+    }
+
     /// Longest time an opening is held, milliseconds.
     #[must_use]
     pub fn max_ms(&self) -> u64 {
@@ -277,7 +316,16 @@ mod tests {
         let fault = |text: &str| toml::from_str::<ProxyParams>(text).expect_err(text).message().to_owned();
         assert!(fault("passthrough = [\"v1\"]").starts_with("passthrough[0]:"));
         assert!(fault("cors = [\"*\", \"chat.example\"]").starts_with("cors[1]:"));
-        assert!(toml::from_str::<HoldParams>("until = \"end\"").is_err());
+        for (text, until) in
+            [("end", Until::End), ("tokens:64", Until::Tokens(64)), ("first_content", Until::FirstContent)]
+        {
+            let hold: HoldParams = toml::from_str(&format!("until = \"{text}\"")).expect("reads");
+            assert_eq!(hold.until(), until);
+        }
+        for text in ["tokens:0", "tokens:", "never"] {
+            assert!(toml::from_str::<HoldParams>(&format!("until = \"{text}\"")).is_err());
+        }
+        assert!(toml::from_str::<HoldParams>("on_late_fault = \"sing\"").is_err());
         assert!(toml::from_str::<HoldParams>("max_ms = 0").is_err());
         let hold: HoldParams = toml::from_str("max_ms = 15000").expect("reads");
         assert_eq!(hold.max_ms(), 15_000);

@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
 use super::body::Body;
-use crate::verdict::{ErrorCode, Wire};
+use crate::verdict::{ErrorCode, Flag, Wire};
 
 /// An answer in place of the upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,27 @@ impl Refusal {
             }),
         }
     }
+}
+
+/// The event that tells, within a stream, that what came is no answer. The blank line before it ends an event
+/// that may have been cut.
+pub(super) fn stream_error(wire: Wire, flag: Flag) -> Bytes {
+    let message = format!("the answer turned out unusable ({flag}) and was broken off");
+    let code = flag.as_str();
+    let openai = json!({ "error": { "message": message, "type": "touchstone_error", "code": code, "param": null } });
+    let text = match wire {
+        Wire::Messages => {
+            let error = json!({ "type": "touchstone_error", "message": message, "code": code });
+            format!("\n\nevent: error\ndata: {}\n\n", json!({ "type": "error", "error": error }))
+        }
+        Wire::Responses => {
+            let event = json!({ "type": "error", "code": code, "message": message, "param": null });
+            format!("\n\nevent: error\ndata: {event}\n\n")
+        }
+        Wire::OllamaChat | Wire::OllamaGenerate => format!("\n{}\n", json!({ "error": message })),
+        _ => format!("\n\ndata: {openai}\n\n"),
+    };
+    text.into()
 }
 
 const fn status_of(code: ErrorCode) -> StatusCode {

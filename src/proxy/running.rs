@@ -15,6 +15,9 @@ use crate::plan::FaultKind;
 use crate::upstream::{Failure, FailureKind, Limits};
 use crate::verdict::{FaultClass, Flag};
 
+/// The pace of a stream is measured over this time, milliseconds.
+const PACE_MS: u64 = 5_000;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -32,6 +35,10 @@ pub(super) struct Running {
     late: Option<Limit>,
     has_text: bool,
     terminal: bool,
+    /// Events with content so far; about one a token.
+    events: u32,
+    /// Begin of the stretch over which the pace is measured, and the events before it.
+    pace: Option<(u64, u32)>,
     last_progress_ms: u64,
     seen_bytes: u64,
     /// What the try holds, given back when it ends.
@@ -93,6 +100,8 @@ impl Running {
             late: None,
             has_text: false,
             terminal: false,
+            events: 0,
+            pace: None,
             last_progress_ms: 0,
             seen_bytes: 0,
             hold,
@@ -155,10 +164,32 @@ impl Running {
         }
         self.has_text |= progress.has_content;
         self.terminal |= progress.terminal;
+        self.events = self.events.saturating_add(progress.events);
+        if self.has_text && self.limits.min_tokens_per_second() > 0.0 {
+            self.pace.get_or_insert((now, self.events));
+        }
         if progress.progressed || progress.terminal {
             self.last_progress_ms = now;
         }
         progress
+    }
+
+    /// Events with content so far; about one a token.
+    pub(super) fn events(&self) -> u32 {
+        self.events
+    }
+
+    /// When the pace of the stream is looked at next, milliseconds from the start of the try.
+    pub(super) fn pace_due_ms(&self) -> Option<u64> {
+        self.pace.filter(|_| !self.terminal).map(|(since, _)| since + PACE_MS)
+    }
+
+    /// Whether fewer tokens than the limit have come since the pace was looked at last; the next stretch begins.
+    pub(super) fn crawls(&mut self) -> bool {
+        let Some((_, before)) = self.pace else { return false };
+        self.pace = Some((self.elapsed_ms(), self.events));
+        let least = self.limits.min_tokens_per_second() * PACE_MS as f64 / 1_000.0;
+        f64::from(self.events - before) < least
     }
 
     fn note_limits(&mut self, now: u64, progress: Progress) {
@@ -279,7 +310,7 @@ fn class_of(status: Option<u16>, verdict: &Verdict, end: End, late: bool) -> Opt
     let by_end = || match end {
         End::Broken => Some(FaultClass::Upstream),
         End::TimedOut(_) => Some(FaultClass::Slow),
-        End::Complete | End::ClientGone => None,
+        End::Complete | End::ClientGone | End::Stopped => None,
     };
     let class = verdict.class.or_else(by_status).or_else(by_end);
     match class {

@@ -15,9 +15,11 @@ use tokio::time::Sleep;
 
 use super::analysis::{Afterwork, INLINE_BYTES};
 use super::body::Broken;
+use super::refusal;
 use super::ledger::Ledger;
 use crate::judge::{End, Limit};
 use crate::upstream::AnswerBody;
+use crate::verdict::{FaultClass, Flag, Wire};
 
 /// When a body on its way is given up, milliseconds from the start of its try.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +30,10 @@ pub(super) struct Bounds {
     pub(super) first_text: Option<u64>,
     /// Between two pieces of progress of a stream.
     pub(super) idle: Option<u64>,
+    /// Whether the least pace of a stream is kept to.
+    pub(super) paced: bool,
+    /// Whether a stream that turns out unusable is broken off.
+    pub(super) breaks_late: bool,
 }
 
 /// See the module.
@@ -92,7 +98,12 @@ impl Tap {
         match self.upstream.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(ledger), Some(data)) = (&mut self.ledger, frame.data_ref()) {
-                    ledger.saw(data);
+                    let progress = ledger.saw(data);
+                    if self.bounds.breaks_late
+                        && let Some(flag) = progress.flags.first_of(FaultClass::QualityHard)
+                    {
+                        return self.stop(flag);
+                    }
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -114,6 +125,16 @@ impl Tap {
         }
     }
 
+    /// Cancels the upstream, so that no more tokens are paid for, says why in the wire's own form, and breaks
+    /// off: there is no clean end to what is no answer.
+    fn stop(&mut self, flag: Flag) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let wire = self.ledger.as_ref().map_or(Wire::Chat, |ledger| ledger.wire);
+        self.finish(End::Stopped);
+        self.upstream.cancel();
+        self.breaking = Some(Broken::Unusable(flag));
+        Poll::Ready(Some(Ok(Frame::data(refusal::stream_error(wire, flag)))))
+    }
+
     /// Breaks off at the next turn. An error makes the server drop what it has not written yet, and the caller
     /// would lose what the upstream had said; between two turns it is written.
     fn break_off(&mut self, broken: Broken, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
@@ -127,6 +148,9 @@ impl Tap {
     fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
         loop {
             let Some((limit, left)) = self.nearest() else { return Poll::Pending };
+            if left == 0 && limit == Limit::TokenRate && !self.ledger.as_mut().is_some_and(|l| l.crawls()) {
+                continue;
+            }
             if left == 0 {
                 return Poll::Ready(limit);
             }
@@ -144,7 +168,9 @@ impl Tap {
         let first = if running.has_text() { None } else { left(self.bounds.first_text) };
         let idle = self.bounds.idle.map(|ms| running.last_progress_ms() + ms);
         let idle = if running.has_text() { left(idle) } else { None };
-        [(Limit::Total, left(self.bounds.total)), (Limit::FirstText, first), (Limit::StreamIdle, idle)]
+        let pace = left(running.pace_due_ms().filter(|_| self.bounds.paced));
+        let total = left(self.bounds.total);
+        [(Limit::Total, total), (Limit::FirstText, first), (Limit::StreamIdle, idle), (Limit::TokenRate, pace)]
             .into_iter()
             .filter_map(|(limit, left)| Some((limit, left?)))
             .min_by_key(|(_, left)| *left)
