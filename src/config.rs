@@ -63,6 +63,8 @@ sections! {
     fallback: crate::plan::FallbackParams;
     /// `[cost]`: money.
     cost: crate::spend::Params;
+    /// `[chaos]`: faults in front of targets.
+    chaos: crate::chaos::Params;
     /// `[hold]`: how much of an answer is kept back before it is committed to.
     hold: HoldParams;
     /// `[proxy]`: where callers connect and what passes unscored.
@@ -86,6 +88,8 @@ sections! {
 pub struct Config {
     /// Whether decisions are applied or only recorded.
     pub mode: Mode,
+    /// Whether faults may be put in front of targets; `--allow-chaos`.
+    pub allow_chaos: bool,
     /// `data_dir` as written; see [`Config::data_dir`].
     pub data_dir: Option<PathBuf>,
     /// Never empty; names are unique.
@@ -162,6 +166,7 @@ impl Config {
         let sections = Sections::default();
         Self {
             mode: Mode::Shadow,
+            allow_chaos: false,
             data_dir: None,
             rules: Vec::new(),
             qualities: vec![Quality::default(); targets.len()],
@@ -205,6 +210,7 @@ impl Config {
         } // else there are no targets, or one name twice, which the checks tell better
         let config = Self {
             mode: mode.unwrap_or(Mode::Shadow),
+            allow_chaos: false,
             data_dir,
             targets,
             routes,
@@ -238,6 +244,20 @@ impl Config {
             })?;
         }
         Ok(())
+    }
+
+    /// Allows faults in front of targets, as `--allow-chaos` does; without it a configuration that asks for some is
+    /// refused.
+    ///
+    /// # Errors
+    /// Faults that are asked for and not allowed.
+    pub fn chaos_allowed(&mut self, allowed: bool) -> Result<(), ConfigError> {
+        self.allow_chaos = allowed;
+        if allowed || self.sections.chaos.is_off() {
+            return Ok(());
+        }
+        let message = "faults are put in front of targets only with `touchstone serve --allow-chaos`";
+        Err(ConfigError { file: None, faults: vec![Fault::new("chaos.faults", message)] })
     }
 
     /// What is no fault but will hardly be meant: policies that can never fire, secrets not set.
@@ -290,6 +310,7 @@ impl Config {
             queue: self.sections.queue,
             fallback: self.sections.fallback,
             cost: self.sections.cost.clone(),
+            chaos: if self.allow_chaos { self.sections.chaos.clone() } else { Default::default() },
         }
     }
 

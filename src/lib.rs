@@ -20,7 +20,7 @@
 //! - **run** (tasks that own a loop) `gate`, `proxy`, `monitor`, `prober`, `admin`, `sim`
 //! - **act** (IO, one subject each) `upstream`, `embed`, `golden`, `cache`, `store`, `metrics`
 //! - **decide** (pure, synchronous, deterministic) `stats`, `wire`, `text`, `judge`, `detect`, `health`,
-//!   `breaker`, `retry`, `permits`, `spend`, `plan`, `schedule`
+//!   `chaos`, `breaker`, `retry`, `permits`, `spend`, `plan`, `schedule`
 //! - **words** `clock`, `units`, `verdict`, `sample`, `event`, `prompt`, `baseline`
 
 pub mod baseline;
@@ -32,6 +32,7 @@ pub mod units;
 pub mod verdict;
 
 pub mod breaker;
+pub mod chaos;
 pub mod detect;
 pub mod health;
 pub mod judge;

@@ -15,7 +15,6 @@ mod classifier;
 mod decode;
 mod dialect;
 mod facts;
-mod fault;
 mod listen;
 mod logits;
 mod memory;
@@ -43,7 +42,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub use fault::{Fault, FaultError, FaultKind, Faults};
+use crate::chaos as fault;
+pub use crate::chaos::{Fault, FaultError, FaultKind, Faults};
 pub use model::Size;
 
 /// How a simulated upstream behaves.

@@ -8,6 +8,7 @@
 //! Idle connections are kept shorter than the five seconds after which common inference servers
 //! (uvicorn, Node) close theirs, because a request written into a closing connection is lost.
 
+mod chaotic;
 mod failure;
 pub mod headers;
 mod limits;
@@ -153,6 +154,7 @@ pub struct Upstream {
     base_has_version: bool,
     client: reqwest::Client,
     credentials: Credentials,
+    chaos: Option<chaotic::Chaos>,
 }
 
 impl Upstream {
@@ -166,7 +168,15 @@ impl Upstream {
         let client = build_client(&limits, base.scheme() == "https")?;
         let credentials = Credentials { key: read_key(params)?, forward: params.forward_auth() };
         let base_has_version = base.path().trim_end_matches('/').ends_with("/v1");
-        Ok(Self { params: params.clone(), limits, base, base_has_version, client, credentials })
+        let params = params.clone();
+        Ok(Self { params, limits, base, base_has_version, client, credentials, chaos: None })
+    }
+
+    /// The same with faults in front of it, if any are meant for it.
+    #[must_use]
+    pub fn with_chaos(mut self, chaos: &crate::chaos::Params) -> Self {
+        self.chaos = chaotic::Chaos::new(chaos, self.params.name());
+        self
     }
 
     /// Unique name.
@@ -204,6 +214,13 @@ impl Upstream {
     /// # Errors
     /// If no head came, and whose fault that was.
     pub async fn send(&self, call: Call<'_>, wait: Option<Duration>) -> Result<Answer, Failure> {
+        match &self.chaos {
+            None => self.send_plain(call, wait).await,
+            Some(chaos) => Box::pin(chaotic::send(self, chaos, call, wait)).await,
+        }
+    }
+
+    async fn send_plain(&self, call: Call<'_>, wait: Option<Duration>) -> Result<Answer, Failure> {
         let request = self.request(call);
         let answer = async { self.client.execute(request).await.map_err(Failure::before_head) };
         let response = match wait {

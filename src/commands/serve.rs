@@ -31,6 +31,9 @@ pub struct Args {
     /// Record decisions only, or apply them [default: shadow]
     #[arg(long, value_name = "shadow|enforce", value_parser = mode)]
     pub mode: Option<Mode>,
+    /// Put the faults of [chaos] in front of targets; never where anyone depends on the answers
+    #[arg(long)]
+    pub allow_chaos: bool,
     /// Where database, baselines and admin token are kept
     #[arg(long, value_name = "D")]
     pub data_dir: Option<PathBuf>,
@@ -57,6 +60,7 @@ impl Args {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             config.data_dir = Some(dir); // from where the command stands, not the file
         }
+        config.chaos_allowed(self.allow_chaos)?;
         config.listen_at(self.listen, self.admin)?;
         Ok(config)
     }

@@ -176,7 +176,10 @@ impl Seen<'_> {
     }
 
     fn stream_flags(&self, flags: &mut FlagSet) {
-        if !self.is_stream() || !self.success() || matches!(self.end, End::ClientGone | End::TimedOut(_) | End::Stopped) {
+        if !self.is_stream()
+            || !self.success()
+            || matches!(self.end, End::ClientGone | End::TimedOut(_) | End::Stopped)
+        {
             return;
         }
         if self.answer.fault.is_some() && !self.answer.has_events {

@@ -98,7 +98,8 @@ pub(super) async fn hold(
                     (max_bytes, max_ms) = room(&ledger, true);
                 }
                 if streaming && let Some(kind) = early_fault(progress.flags) {
-                    let ended = ledger.end(End::Complete);
+                    let quality = matches!(kind, FaultKind::Quality(_));
+                    let ended = ledger.end(if quality { End::Stopped } else { End::Complete });
                     return early(ledger, ended, kind);
                 }
                 if bytes <= max_bytes && !(streaming && is_enough(&ledger, progress.has_content)) {

@@ -20,7 +20,7 @@ use crate::plan::{FallbackParams, Known, Route, RouteError, RouteParams, Share, 
 use crate::spend::Scopes;
 use crate::upstream::{BuildError, Limits, LimitsPatch, TargetError, TargetParams, Upstream};
 use crate::verdict::{Mode, Reason};
-use crate::{cache, permits, retry, spend};
+use crate::{cache, chaos, permits, retry, spend};
 
 /// Everything that the configuration says about the proxy.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct Setup {
     pub fallback: FallbackParams,
     /// `[cost]`.
     pub cost: spend::Params,
+    /// `[chaos]`; off unless it was allowed.
+    pub chaos: chaos::Params,
 }
 
 /// Why a set-up cannot serve; the path of the key at fault comes first.
@@ -128,6 +130,7 @@ pub struct Live {
     pub(super) fallback: FallbackParams,
     pub(super) cost: spend::Params,
     pub(super) keys: Keys,
+    chaos: chaos::Params,
     /// Whether anything costs money or is limited by it.
     pub(super) counts_money: bool,
     pub(super) max_request_bytes: usize,
@@ -151,9 +154,13 @@ impl Live {
             if index.insert(Arc::clone(&name), i).is_some() {
                 return Err(SetupError::Twice("target", i, name));
             }
-            let upstream = match before.and_then(|b| b.same(params, &setup.limits)) {
+            let upstream = match before.and_then(|b| b.same(params, setup)) {
                 Some(kept) => kept,
-                None => Arc::new(Upstream::new(params, &setup.limits).map_err(|e| SetupError::Target(i, e))?),
+                None => {
+                    let upstream = Upstream::new(params, &setup.limits);
+                    let upstream = upstream.map_err(|e| SetupError::Target(i, e))?;
+                    Arc::new(upstream.with_chaos(&setup.chaos))
+                }
             };
             let known = before.and_then(|b| b.targets.iter().find(|t| t.upstream.params() == params));
             let dimensions = known.map(|t| Arc::clone(&t.dimensions)).unwrap_or_default();
@@ -202,6 +209,7 @@ impl Live {
             counts_money: setup.cost.limits_anything() || all.iter().any(|t| t.price().is_some()),
             cost: setup.cost.clone(),
             keys,
+            chaos: setup.chaos.clone(),
             max_request_bytes,
         })
     }
@@ -234,11 +242,12 @@ impl Live {
         &self.gate
     }
 
-    fn same(&self, params: &TargetParams, limits: &Limits) -> Option<Arc<Upstream>> {
+    fn same(&self, params: &TargetParams, setup: &Setup) -> Option<Arc<Upstream>> {
         // A key may have been renewed in its variable or file, so such a target is set up anew.
         let keyed = params.api_key_env().is_some() || params.api_key_file().is_some();
         let before = self.targets.iter().find(|t| t.upstream.params() == params)?;
-        (!keyed && self.limits == *limits).then(|| Arc::clone(&before.upstream))
+        (!keyed && self.limits == setup.limits && self.chaos == setup.chaos)
+            .then(|| Arc::clone(&before.upstream))
     }
 }
 
@@ -327,6 +336,7 @@ mod tests {
             queue: permits::Params::default(),
             fallback: FallbackParams::default(),
             cost: spend::Params::default(),
+            chaos: chaos::Params::default(),
         }
     }
 

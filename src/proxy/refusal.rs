@@ -72,7 +72,8 @@ impl Refusal {
 pub(super) fn stream_error(wire: Wire, flag: Flag) -> Bytes {
     let message = format!("the answer turned out unusable ({flag}) and was broken off");
     let code = flag.as_str();
-    let openai = json!({ "error": { "message": message, "type": "touchstone_error", "code": code, "param": null } });
+    let openai =
+        json!({ "error": { "message": message, "type": "touchstone_error", "code": code, "param": null } });
     let text = match wire {
         Wire::Messages => {
             let error = json!({ "type": "touchstone_error", "message": message, "code": code });

@@ -15,8 +15,8 @@ use tokio::time::Sleep;
 
 use super::analysis::{Afterwork, INLINE_BYTES};
 use super::body::Broken;
-use super::refusal;
 use super::ledger::Ledger;
+use super::refusal;
 use crate::judge::{End, Limit};
 use crate::upstream::AnswerBody;
 use crate::verdict::{FaultClass, Flag, Wire};
@@ -48,6 +48,8 @@ pub(super) struct Tap {
     timer: Option<Pin<Box<Sleep>>>,
     /// How the body breaks off, told once what came before has left.
     breaking: Option<Broken>,
+    /// The same, while what tells it is still on its way.
+    late: Option<Broken>,
     /// Whether only the end of the connection ends the body.
     close_delimited: bool,
     /// Where judging waits for the socket; `None` for HTTP/2, whose streams have tasks of their own.
@@ -70,6 +72,7 @@ impl Tap {
             bounds,
             timer: None,
             breaking: None,
+            late: None,
             close_delimited,
             after,
         }
@@ -77,7 +80,7 @@ impl Tap {
 
     pub(super) fn is_end(&self) -> bool {
         let over = self.ledger.is_none() || self.upstream.is_end();
-        self.held.is_empty() && self.breaking.is_none() && over
+        self.held.is_empty() && self.breaking.is_none() && self.late.is_none() && over
     }
 
     pub(super) fn exact_len(&self) -> Option<u64> {
@@ -91,6 +94,9 @@ impl Tap {
         }
         if let Some(broken) = self.breaking.take() {
             return Poll::Ready(Some(Err(broken)));
+        }
+        if let Some(broken) = self.late.take() {
+            return self.break_off(broken, cx);
         }
         if self.ledger.is_none() {
             return Poll::Ready(None);
@@ -131,7 +137,7 @@ impl Tap {
         let wire = self.ledger.as_ref().map_or(Wire::Chat, |ledger| ledger.wire);
         self.finish(End::Stopped);
         self.upstream.cancel();
-        self.breaking = Some(Broken::Unusable(flag));
+        self.late = Some(Broken::Unusable(flag));
         Poll::Ready(Some(Ok(Frame::data(refusal::stream_error(wire, flag)))))
     }
 
@@ -170,10 +176,15 @@ impl Tap {
         let idle = if running.has_text() { left(idle) } else { None };
         let pace = left(running.pace_due_ms().filter(|_| self.bounds.paced));
         let total = left(self.bounds.total);
-        [(Limit::Total, total), (Limit::FirstText, first), (Limit::StreamIdle, idle), (Limit::TokenRate, pace)]
-            .into_iter()
-            .filter_map(|(limit, left)| Some((limit, left?)))
-            .min_by_key(|(_, left)| *left)
+        [
+            (Limit::Total, total),
+            (Limit::FirstText, first),
+            (Limit::StreamIdle, idle),
+            (Limit::TokenRate, pace),
+        ]
+        .into_iter()
+        .filter_map(|(limit, left)| Some((limit, left?)))
+        .min_by_key(|(_, left)| *left)
     }
 
     /// Files the answer, once the socket has been served.

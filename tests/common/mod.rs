@@ -19,11 +19,11 @@ use touchstone::clock::{Clock, Stopwatch};
 use touchstone::gate::{Gate, Published};
 use touchstone::monitor::{self, Fact, Observed};
 use touchstone::plan::{FallbackParams, RouteParams};
-use touchstone::proxy::{HoldParams, Live, Proxy, ProxyParams, Setup, serve};
+use touchstone::proxy::{HoldParams, Live, Parts, Proxy, ProxyParams, Setup, serve};
 use touchstone::sample::{Done, Exchange, Outcome, Sample};
 use touchstone::upstream::{Limits, TargetParams};
 use touchstone::verdict::{BreakerState, Mode};
-use touchstone::{cache, permits, retry, spend};
+use touchstone::{cache, chaos, permits, retry, spend};
 
 /// The part of a configuration that the proxy reads.
 #[derive(Deserialize)]
@@ -48,6 +48,8 @@ struct Configuration {
     fallback: FallbackParams,
     #[serde(default)]
     cost: spend::Params,
+    #[serde(default)]
+    chaos: chaos::Params,
 }
 
 pub(crate) fn setup(text: &str) -> Setup {
@@ -64,6 +66,7 @@ pub(crate) fn setup(text: &str) -> Setup {
         queue: read.queue,
         fallback: read.fallback,
         cost: read.cost,
+        chaos: read.chaos,
     }
 }
 
@@ -90,12 +93,17 @@ pub(crate) struct Served {
 impl Served {
     /// Serves this configuration.
     pub(crate) fn start(text: &str) -> Self {
+        Self::start_with(text, Parts::default())
+    }
+
+    /// Likewise, with what the proxy may use.
+    pub(crate) fn start_with(text: &str, parts: Parts) -> Self {
         let setup = setup(text);
         let runtime = runtime();
         let gate = Gate::new(setup.targets.iter().map(|t| Arc::clone(t.name())));
         let live = Live::new(&setup, gate.clone(), None).unwrap_or_else(|fault| panic!("{fault}"));
         let (handle, inbox) = monitor::channel(1_024);
-        let proxy = Proxy::new(live, handle, Clock::system()).expect("threads");
+        let proxy = Proxy::with(live, handle, Clock::system(), parts).expect("threads");
         let reports = Arc::<Mutex<Reports>>::default();
         runtime.spawn(collect(inbox, Arc::clone(&reports)));
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");

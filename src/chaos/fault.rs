@@ -119,30 +119,56 @@ pub struct Faults(Vec<Fault>);
 /// Faults of the model itself, as they hit one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(clippy::struct_excessive_bools)]
-pub(super) struct Condition {
-    pub(super) damage: f32,
-    pub(super) looping: bool,
-    pub(super) empty: bool,
-    pub(super) gibberish: bool,
-    pub(super) wrong_language: bool,
-    pub(super) schema_break: bool,
-    pub(super) swapped: bool,
-    pub(super) shuffle: bool,
-    pub(super) mislabel: bool,
-    pub(super) raw_scores: bool,
-    pub(super) nonfinite: bool,
+pub struct Condition {
+    /// Share of the weights that is noise.
+    pub damage: f32,
+    /// It runs into a loop.
+    pub looping: bool,
+    /// It says nothing.
+    pub empty: bool,
+    /// Fragments without language.
+    pub gibberish: bool,
+    /// Another language.
+    pub wrong_language: bool,
+    /// JSON that does not parse.
+    pub schema_break: bool,
+    /// Another model answers.
+    pub swapped: bool,
+    /// The right words in a random order.
+    pub shuffle: bool,
+    /// A classifier gives another label.
+    pub mislabel: bool,
+    /// A classifier gives raw scores in place of probabilities.
+    pub raw_scores: bool,
+    /// Numbers that are none.
+    pub nonfinite: bool,
 }
 
 /// Faults of the server, as they hit one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Transport {
-    pub(super) latency_ms: u64,
-    pub(super) status: Option<u16>,
-    pub(super) retry_after: Option<u64>,
-    pub(super) reset: bool,
-    pub(super) cut: Option<usize>,
-    pub(super) stall: Option<usize>,
-    pub(super) logprobs_drop: bool,
+pub struct Transport {
+    /// Wait before the answer, milliseconds.
+    pub latency_ms: u64,
+    /// Status instead of an answer.
+    pub status: Option<u16>,
+    /// Its `Retry-After`, seconds.
+    pub retry_after: Option<u64>,
+    /// Reset before any byte.
+    pub reset: bool,
+    /// The connection ends after so many tokens.
+    pub cut: Option<usize>,
+    /// It stops after so many tokens.
+    pub stall: Option<usize>,
+    /// Logprobs are left out.
+    pub logprobs_drop: bool,
+}
+
+impl Condition {
+    /// Whether the answer stays as it is.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Faults {
@@ -165,12 +191,13 @@ impl Faults {
     }
 
     /// Leaves out a refusal of connections.
-    pub(super) fn end_refusal(&mut self) {
+    pub fn end_refusal(&mut self) {
         self.0.retain(|fault| !matches!(fault.kind, FaultKind::Refuse(_)));
     }
 
     /// Draws which faults hit one request; `draw` yields numbers in 0..1.
-    pub(super) fn strike(&self, mut draw: impl FnMut() -> f64) -> (Condition, Transport) {
+    #[must_use]
+    pub fn strike(&self, mut draw: impl FnMut() -> f64) -> (Condition, Transport) {
         let (mut condition, mut transport) = (Condition::default(), Transport::default());
         for fault in &self.0 {
             if fault.share < 1.0 && draw() >= fault.share {
