@@ -32,7 +32,7 @@ pub const SCORES: &[Score] =
 /// Distances that differ by less are equal, nats: what other thread and batch settings do.
 pub const DISTANCE_GRID: f64 = 0.05;
 /// Entropies that differ by less are equal, nats.
-pub const ENTROPY_GRID: f64 = 0.02;
+pub const ENTROPY_GRID: f64 = 0.05;
 /// Fewer scores than this cannot keep the promise at any limit.
 pub const MIN_SCORES: usize = 50;
 /// Prompts learned at most; recorded traffic may hold any number.

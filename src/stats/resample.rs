@@ -1,8 +1,11 @@
-//! Resampling of a healthy stream, and how much its neighbours resemble each other.
-//!
-//! The block bootstrap draws runs of neighbours, so that what depends on its neighbour does so in the
-//! copy too (Künsch, "The jackknife and the bootstrap for general stationary observations", 1989; here
-//! circular, after Politis and Romano, 1992).
+//! How much neighbours of a stream resemble each other, and streams drawn to resemble each other as much.
+
+use super::normal;
+
+/// Entries of the tables that make and take apart normal numbers: a draw is then a look-up.
+const TABLE: usize = 1 << 13;
+/// The tables end here, standard deviations.
+const EDGE: f64 = 4.5;
 
 /// Lag-1 autocorrelation of the finite values, −1..=1. `None` for fewer than three or for constant ones.
 #[must_use]
@@ -16,31 +19,37 @@ pub fn lag1(values: &[f64]) -> Option<f64> {
     Some(v.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>() / variance)
 }
 
-/// Draws indexes below `n` in circular runs of `block`, for ever.
+/// Uniform indexes with the autocorrelation of a Gaussian AR(1): neighbours in time are neighbours in rank.
 #[derive(Debug)]
-pub struct Resampler {
-    n: usize,
-    block: usize,
-    at: usize,
-    left: usize,
+pub struct Autoregression {
+    phi: f64,
+    fresh: f64,
+    z: f64,
+    quantiles: Vec<f64>,
+    cdf: Vec<f64>,
 }
 
-impl Resampler {
-    /// Over `n` observations in runs of `block`, each at least 1; 1 is the plain bootstrap.
+impl Autoregression {
+    /// With this autocorrelation, 0..1.
     #[must_use]
-    pub fn new(n: usize, block: usize) -> Self {
-        Self { n: n.max(1), block: block.max(1), at: 0, left: 0 }
+    pub fn new(phi: f64) -> Self {
+        let phi = if phi.is_finite() { phi.clamp(0.0, 0.999) } else { 0.0 };
+        let at = |i: usize| (i as f64 + 0.5) / TABLE as f64;
+        Self {
+            phi,
+            fresh: (1.0 - phi * phi).sqrt(),
+            z: 0.0,
+            quantiles: (0..TABLE).map(|i| normal::quantile(at(i))).collect(),
+            cdf: (0..TABLE).map(|i| normal::cdf((2.0 * at(i) - 1.0) * EDGE)).collect(),
+        }
     }
 
-    /// The next index.
-    pub fn draw(&mut self, rng: &mut fastrand::Rng) -> usize {
-        if self.left == 0 {
-            (self.at, self.left) = (rng.usize(..self.n), self.block);
-        } else {
-            self.at = (self.at + 1) % self.n;
-        }
-        self.left -= 1;
-        self.at
+    /// The next index below `n`.
+    pub fn draw(&mut self, n: usize, rng: &mut fastrand::Rng) -> usize {
+        self.z = self.phi * self.z + self.fresh * self.quantiles[rng.usize(..TABLE)];
+        let place = (self.z / EDGE + 1.0) / 2.0 * TABLE as f64;
+        let u = self.cdf[(place.max(0.0) as usize).min(TABLE - 1)];
+        ((u * n as f64) as usize).min(n.saturating_sub(1))
     }
 }
 
@@ -66,11 +75,18 @@ mod tests {
     }
 
     #[test]
-    fn blocks_keep_neighbours_together() {
+    fn drawn_indexes_are_uniform_and_depend_as_asked() {
         let mut rng = fastrand::Rng::with_seed(4);
-        let mut blocks = Resampler::new(50, 10);
-        let drawn: Vec<usize> = (0..1_000).map(|_| blocks.draw(&mut rng)).collect();
-        assert!(drawn.chunks(10).all(|run| run.windows(2).all(|w| w[1] == (w[0] + 1) % 50)));
-        assert!(drawn.iter().all(|i| *i < 50));
+        for phi in [0.0, 0.06, 0.5] {
+            let mut stream = Autoregression::new(phi);
+            let drawn: Vec<usize> = (0..60_000).map(|_| stream.draw(300, &mut rng)).collect();
+            for (from, to) in [(0, 30), (30, 270), (270, 300)] {
+                let share = drawn.iter().filter(|i| (from..to).contains(*i)).count() as f64 / 60_000.0;
+                let wanted = (to - from) as f64 / 300.0;
+                assert!((share - wanted).abs() < 0.01, "{phi}: {share} of {wanted}");
+            }
+            let seen = lag1(&drawn.iter().map(|i| *i as f64).collect::<Vec<_>>()).expect("known");
+            assert!((seen - phi).abs() < 0.03, "{seen} of {phi}");
+        }
     }
 }
