@@ -369,6 +369,8 @@ pub fn cost() {
             light: false,
             retry_after_ms: None,
             usage: Usage::default(),
+            cost_usd: None,
+            keyed: false,
         })
         .collect();
     let c2_ns = nanoseconds(|i| {
