@@ -20,6 +20,8 @@ use crate::wire::{self, Doc, FaultKind, Substance};
 
 /// Longest answer text in a verdict, bytes.
 const MAX_TEXT: usize = 16 << 10;
+/// Most tokens that may be less than one character together.
+const MAX_SLIVER: u64 = 3;
 /// Most tool calls in a verdict.
 const MAX_CALLS: usize = 16;
 
@@ -265,10 +267,23 @@ impl Seen<'_> {
         }
     }
 
+    /// Whether so few tokens were wanted that together they may be less than a character, which servers
+    /// then leave out: outside Latin a character takes up to four.
+    fn is_sliver(&self) -> bool {
+        let counts = self.answer.counts;
+        let reasoned = counts.and_then(|c| c.reasoning).is_some_and(|n| n > 0);
+        let made = counts.and_then(|c| c.output).and_then(|n| u64::try_from(n).ok());
+        let made = made.or(self.ask.max_tokens).or(Some(self.answer.confidence.positions).filter(|n| *n > 0));
+        !reasoned && made.is_some_and(|n| (1..=MAX_SLIVER).contains(&n))
+    }
+
     fn emptiness(&self, choice: &Choice, flags: &mut FlagSet, verdict: &mut Verdict) {
         let limit = choice.ending() == Some(Ending::Limit);
         let text = choice.has_visible_text() || (limit && choice.text_bytes > 0);
         let declined = choice.refused || choice.ending() == Some(Ending::Refusal);
+        if limit && self.is_sliver() {
+            return;
+        }
         if text || declined || choice.other || !choice.tools.is_empty() || choice.text_cut {
             return;
         }

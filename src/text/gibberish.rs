@@ -13,7 +13,8 @@
 //! the text is used: a sound answer nearly always takes up a word of the question (83 % of
 //! sound answers of 32 tokens did, and 0.4 % of damaged ones).
 //!
-//! What is not prose is not judged: code blocks, addresses, long keys, and scripts that the models do
+//! What is not prose is not judged: code blocks, addresses, long keys, lists of letters (the options of a
+//! quiz, chords), and scripts that the models do
 //! not cover. The fitting, its material and its error rates stand in README.md beside the tables.
 
 mod english;
@@ -156,6 +157,9 @@ impl Gibberish {
     fn judge(&mut self) {
         let block = std::mem::take(&mut self.block);
         self.word_at = 0;
+        if block.trim_ascii().is_empty() {
+            return; // another flag
+        }
         #[allow(clippy::cast_precision_loss)] // a few dozen
         let missing = SHORT_FULL_BYTES.saturating_sub(block.len()) as f32;
         let odds = odds(&block).clamp(-MOST, MOST) - missing * SHORT_DOUBT;
@@ -189,6 +193,9 @@ impl Gibberish {
 
 /// Log-odds that a block comes from a damaged model.
 fn odds(block: &str) -> f32 {
+    if is_lettered(block) {
+        return 0.0;
+    }
     let features = features(block);
     if features[FOREIGN_LETTERS] > FOREIGN_SHARE {
         // Another script: only what is wrong in any script counts.
@@ -196,6 +203,25 @@ fn odds(block: &str) -> f32 {
         return if broken { LIMIT } else { -LIMIT };
     }
     network::fitted().odds(&features)
+}
+
+/// Labels among the words of a list of letters, in percent: none of 1,200 blocks of damaged answers has so
+/// many single letters.
+const LABELS_PERCENT: usize = 75;
+/// Fewer words are no list.
+const MIN_LABELS: usize = 8;
+
+/// Whether nearly all words are labels: one letter, or a capital and one more (`Am`, `B1`).
+fn is_lettered(block: &str) -> bool {
+    let (mut words, mut labels) = (0, 0);
+    for word in block.split_whitespace() {
+        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let Some(first) = word.chars().find(|c| c.is_alphabetic()) else { continue };
+        words += 1;
+        let length = word.chars().count();
+        labels += usize::from(length == 1 || length == 2 && first.is_uppercase());
+    }
+    words >= MIN_LABELS && labels * 100 >= words * LABELS_PERCENT
 }
 
 /// What a prompt takes away from the evidence, log-odds.
