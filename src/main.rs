@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use touchstone::cli::{Cli, DONE, USAGE, exit_code};
 
+/// Requests on several threads make and drop many small things at once.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -10,16 +10,18 @@
 
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use super::Prompt;
 
 mod grams;
 
 pub use grams::Grams;
 
-/// Characters of trailing text that are kept: what the longest limit below needs.
-const WINDOW_CHARS: usize = 1100;
-/// Characters that must match for a period to be looked at.
-const NEEDLE_CHARS: usize = 8;
+/// Trailing text that is looked at, bytes: what the longest limit below needs, in characters of three.
+const WINDOW_BYTES: usize = 2048;
+/// Bytes that must match for a period to be looked at.
+const NEEDLE_BYTES: usize = 8;
 /// Longest period looked for, characters.
 const MAX_PERIOD: usize = 200;
 /// New characters between two looks.
@@ -44,6 +46,8 @@ const RULE_CHARS: usize = 600;
 const RUN_WORD: usize = 200;
 const RUN_RULE: usize = 400;
 const RUN_OTHER: usize = 64;
+/// A longer piece is no token.
+const TOKEN_BYTES: usize = 64;
 /// Identical pieces (tokens) in a row.
 const SAME_PIECES: u32 = 64;
 /// How much longer everything must be when the prompt asks for repeats.
@@ -52,7 +56,7 @@ const ASKED_FACTOR: usize = 8;
 /// Trailing window and verdict.
 #[derive(Clone, Debug)]
 pub struct Repetition {
-    window: Vec<char>,
+    window: Vec<u8>,
     unseen: usize,
     run: (char, usize),
     pieces: Pieces,
@@ -87,14 +91,41 @@ impl Repetition {
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) {
         self.same_piece(piece);
-        for c in piece.chars() {
-            self.single(c);
-            self.window.push(c);
-            self.unseen += 1;
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let now = self.until_look(rest);
+            self.unseen += if now.is_ascii() { self.runs_ascii(now.as_bytes()) } else { self.runs(now) };
+            self.window.extend_from_slice(now.as_bytes());
+            rest = &rest[now.len()..];
             if self.unseen == STEP_CHARS {
                 self.look();
             }
         }
+    }
+
+    /// As much of a text as may come before the next look.
+    fn until_look<'t>(&self, text: &'t str) -> &'t str {
+        let left = STEP_CHARS - self.unseen;
+        if let Some(head) = text.as_bytes().get(..left).filter(|head| head.is_ascii()) {
+            return &text[..head.len()];
+        }
+        text.char_indices().nth(left).map_or(text, |(end, _)| &text[..end])
+    }
+
+    /// Follows runs of one character; returns how many characters there were.
+    fn runs_ascii(&mut self, bytes: &[u8]) -> usize {
+        for b in bytes {
+            if self.run.0 == char::from(*b) {
+                self.single(char::from(*b));
+            } else {
+                self.run = (char::from(*b), 1);
+            }
+        }
+        bytes.len()
+    }
+
+    fn runs(&mut self, text: &str) -> usize {
+        text.chars().map(|c| self.single(c)).count()
     }
 
     /// Looks at what came after the last look.
@@ -107,7 +138,7 @@ impl Repetition {
     /// Bytes held on the heap, about.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.window.capacity() * size_of::<char>()
+        self.window.capacity()
     }
 
     /// Whether a loop has been seen.
@@ -133,10 +164,11 @@ impl Repetition {
         self.loops |= self.run.1 >= limit && self.run.1 >= limit * self.factor();
     }
 
-    /// Tokens are only known by their pieces; a piece of a rule or of blanks proves nothing.
+    /// Tokens are only known by their pieces; a piece of a rule or of blanks proves nothing, and a long
+    /// piece is no token.
     fn same_piece(&mut self, piece: &str) {
-        let telling =
-            piece.chars().any(|c| c.is_alphabetic() || !(c.is_whitespace() || c.is_ascii() || is_rule(c)));
+        let telling = piece.len() <= TOKEN_BYTES
+            && piece.chars().any(|c| c.is_alphabetic() || !(c.is_whitespace() || c.is_ascii() || is_rule(c)));
         let hash = if telling { hash(piece.as_bytes()) } else { 0 };
         let count = if hash != 0 && hash == self.pieces.last { self.pieces.count + 1 } else { 1 };
         self.pieces = Pieces { last: hash, count };
@@ -145,12 +177,17 @@ impl Repetition {
 
     fn look(&mut self) {
         let fresh = std::mem::take(&mut self.unseen);
-        let excess = self.window.len().saturating_sub(WINDOW_CHARS);
-        self.window.drain(..excess);
+        if self.window.len() >= 2 * WINDOW_BYTES {
+            let mut excess = self.window.len() - WINDOW_BYTES;
+            while is_continuation(self.window[excess]) {
+                excess -= 1;
+            }
+            self.window.drain(..excess);
+        }
         if self.window.len() < SHORT_BYTES / 2 {
             return;
         }
-        if trailing_loop(&self.window) {
+        if trailing_loop(&self.window[self.window.len().saturating_sub(WINDOW_BYTES)..]) {
             self.standing_chars += fresh;
             // Asked for: the loop must go on for as long again, several times over.
             self.loops |= self.standing_chars > (self.factor() - 1) * PHRASE_BYTES;
@@ -160,25 +197,39 @@ impl Repetition {
     }
 }
 
-/// Whether the text ends in a loop that stands by the limits above.
+const fn is_continuation(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
+/// Whether the text (UTF-8, perhaps cut at its beginning) ends in a loop that stands by the limits above.
 ///
-/// A period is a candidate if the last few characters stand one period back too; then the match is
-/// followed backwards. Multiples of a period that has been followed repeat its verdict.
-fn trailing_loop(window: &[char]) -> bool {
+/// A period is a candidate if the last few bytes stand one period back too; then the match is followed
+/// backwards. What repeats bytewise repeats character by character, since no character ends where another
+/// goes on. Multiples of a period that has been followed repeat its verdict.
+fn trailing_loop(window: &[u8]) -> bool {
     let n = window.len();
-    let ending = &window[n - NEEDLE_CHARS..];
+    let Some((before, needle)) = window.split_at_checked(n.saturating_sub(NEEDLE_BYTES)) else { return false };
+    let reach = if before.is_ascii() { MAX_PERIOD } else { MAX_PERIOD * char::MAX.len_utf8() };
+    // The needle may overlap its copy.
+    let region = &window[before.len().saturating_sub(reach)..n - 1];
+    let finder = memmem::Finder::new(needle);
+    let mut places = Vec::new();
+    let mut from = 0;
+    while let Some(at) = finder.find(&region[from..]) {
+        places.push(from + at);
+        from += at + 1;
+    }
     let mut followed = 0;
-    for period in 1..=MAX_PERIOD.min(n - NEEDLE_CHARS) {
-        if followed > 0 && period % followed == 0 || window[n - NEEDLE_CHARS - period..n - period] != *ending
-        {
+    for place in places.into_iter().rev() {
+        let period = region.len() + 1 - NEEDLE_BYTES - place;
+        if followed > 0 && period % followed == 0 {
             continue;
         }
         let matched = (0..n - period).take_while(|i| window[n - 1 - i] == window[n - 1 - i - period]).count();
         if matched < period {
             continue;
         }
-        let total = period + matched;
-        if period > 1 && stands(&window[n - period..], total, &window[n - total..]) {
+        if stands(&window[n - period..], &window[n - period - matched..]) {
             return true;
         }
         followed = if followed == 0 { period } else { followed };
@@ -186,10 +237,17 @@ fn trailing_loop(window: &[char]) -> bool {
     false
 }
 
-/// Whether `total` characters of copies of `unit` are a loop.
-fn stands(unit: &[char], total: usize, stretch: &[char]) -> bool {
+/// Whether a stretch of copies of `unit` is a loop.
+fn stands(unit: &[u8], stretch: &[u8]) -> bool {
+    let Ok(unit) = std::str::from_utf8(unit) else { return false };
+    let unit: Vec<char> = unit.chars().collect();
     let period = unit.len();
-    let bytes = || stretch.iter().map(|c| c.len_utf8()).sum::<usize>();
+    if !(2..=MAX_PERIOD).contains(&period) {
+        return false; // one character is followed by itself
+    }
+    let total = stretch.iter().filter(|b| !is_continuation(**b)).count();
+    let bytes = || stretch.len();
+    let unit = unit.as_slice();
     let letters = unit.iter().filter(|c| c.is_alphabetic()).count();
     let copies = total * 100 >= period * COPIES_PERCENT;
     if is_data(unit) {
