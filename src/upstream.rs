@@ -9,11 +9,13 @@
 //! (uvicorn, Node) close theirs, because a request written into a closing connection is lost.
 
 mod chaotic;
+mod clear;
 mod failure;
 pub mod headers;
 mod limits;
 mod params;
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
@@ -22,6 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, header};
 use http_body::{Body as _, Frame};
+use hyper::body::Incoming;
 use reqwest::Url;
 
 pub use failure::{Failure, FailureKind};
@@ -29,6 +32,7 @@ pub use limits::{Limits, LimitsError, LimitsPatch};
 pub use params::{Price, Rate, TargetError, TargetParams, Vram};
 
 use crate::verdict::Wire;
+use clear::Clear;
 use headers::{Credentials, Key};
 
 /// Shorter than the five seconds of uvicorn and Node, in clear text, where a new connection is cheap.
@@ -91,12 +95,25 @@ pub struct Answer {
 
 /// The bytes of an answer as they arrive. Dropping it closes the upstream's side.
 #[derive(Debug)]
-pub struct AnswerBody(reqwest::Body);
+pub struct AnswerBody(Pieces);
+
+#[derive(Debug)]
+enum Pieces {
+    Clear(Incoming),
+    Secure(reqwest::Body),
+}
 
 impl AnswerBody {
     /// The next piece, `None` at an orderly end.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        Pin::new(&mut self.0).poll_frame(cx).map(|next| next.map(|frame| frame.map_err(Failure::in_body)))
+        match &mut self.0 {
+            Pieces::Clear(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|next| next.map(|frame| frame.map_err(|e| Failure::in_clear_body(&e)))),
+            Pieces::Secure(body) => {
+                Pin::new(body).poll_frame(cx).map(|next| next.map(|frame| frame.map_err(Failure::in_body)))
+            }
+        }
     }
 
     /// The next bytes, `None` at an orderly end. Trailers are passed over.
@@ -135,13 +152,19 @@ impl AnswerBody {
     /// Whether the end is known to be reached without asking for more.
     #[must_use]
     pub fn is_end(&self) -> bool {
-        self.0.is_end_stream()
+        match &self.0 {
+            Pieces::Clear(body) => body.is_end_stream(),
+            Pieces::Secure(body) => body.is_end_stream(),
+        }
     }
 
     /// The exact length, where it was declared.
     #[must_use]
     pub fn exact_len(&self) -> Option<u64> {
-        self.0.size_hint().exact()
+        match &self.0 {
+            Pieces::Clear(body) => body.size_hint().exact(),
+            Pieces::Secure(body) => body.size_hint().exact(),
+        }
     }
 }
 
@@ -152,7 +175,10 @@ pub struct Upstream {
     limits: Limits,
     base: Url,
     base_has_version: bool,
+    /// For secure connections, unscored paths and upgrades.
     client: reqwest::Client,
+    /// For inference calls in clear text.
+    clear: Option<Clear>,
     credentials: Credentials,
     chaos: Option<chaotic::Chaos>,
 }
@@ -168,8 +194,10 @@ impl Upstream {
         let client = build_client(&limits, base.scheme() == "https")?;
         let credentials = Credentials { key: read_key(params)?, forward: params.forward_auth() };
         let base_has_version = base.path().trim_end_matches('/').ends_with("/v1");
+        let clear =
+            (base.scheme() == "http").then(|| Clear::new(&base, limits.connect(), IDLE_CLEAR)).flatten();
         let params = params.clone();
-        Ok(Self { params, limits, base, base_has_version, client, credentials, chaos: None })
+        Ok(Self { params, limits, base, base_has_version, client, clear, credentials, chaos: None })
     }
 
     /// The same with faults in front of it, if any are meant for it.
@@ -221,16 +249,22 @@ impl Upstream {
     }
 
     async fn send_plain(&self, call: Call<'_>, wait: Option<Duration>) -> Result<Answer, Failure> {
-        let request = self.request(call);
-        let answer = async { self.client.execute(request).await.map_err(Failure::before_head) };
-        let response = match wait {
-            None => answer.await?,
-            Some(limit) => tokio::time::timeout(limit, answer).await.map_err(|_| {
-                let words = format!("no response headers within {} ms", limit.as_millis());
-                Failure::new(FailureKind::HeadersTimeout, words)
-            })??,
-        };
-        Ok(read_head(response))
+        let Some(limit) = wait else { return self.ask(call).await };
+        tokio::time::timeout(limit, self.ask(call)).await.map_err(|_| {
+            let words = format!("no response headers within {} ms", limit.as_millis());
+            Failure::new(FailureKind::HeadersTimeout, words)
+        })?
+    }
+
+    async fn ask(&self, call: Call<'_>) -> Result<Answer, Failure> {
+        if let (Some(clear), Some(_)) = (&self.clear, call.wire) {
+            let headers = self.headers(call.headers, &call.method, call.wire, call.body.is_empty());
+            let path = self.path(call.path);
+            let response = clear.send(call.method, &path, headers, call.body).await?;
+            return Ok(read_head(response, Pieces::Clear));
+        }
+        let response = self.client.execute(self.request(call)).await.map_err(Failure::before_head)?;
+        Ok(read_head(response.into(), Pieces::Secure))
     }
 
     /// Sends a call that asks for another protocol (a websocket) and gives the raw connection where
@@ -248,7 +282,7 @@ impl Upstream {
         request.headers_mut().insert(header::UPGRADE, upgrade);
         let response = self.client.execute(request).await.map_err(Failure::before_head)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Err(read_head(response)));
+            return Ok(Err(read_head(response.into(), Pieces::Secure)));
         }
         let headers = response.headers().clone();
         let raw = response.upgrade().await.map_err(Failure::before_head)?;
@@ -256,18 +290,32 @@ impl Upstream {
     }
 
     fn request(&self, call: Call<'_>) -> reqwest::Request {
+        let headers = self.headers(call.headers, &call.method, call.wire, call.body.is_empty());
         let mut request = reqwest::Request::new(call.method, self.url(call.path));
-        let mut headers = call.headers;
-        headers::make_outgoing(&mut headers);
-        self.credentials.apply(&mut headers, call.wire == Some(Wire::Messages));
-        headers::ensure_trace(&mut headers);
         *request.headers_mut() = headers;
         if !call.body.is_empty() {
             *request.body_mut() = Some(call.body.into());
-        } else if request.method() == Method::POST {
-            request.headers_mut().insert(header::CONTENT_LENGTH, http::HeaderValue::from_static("0"));
         }
         request
+    }
+
+    fn headers(&self, mut headers: HeaderMap, method: &Method, wire: Option<Wire>, empty: bool) -> HeaderMap {
+        headers::make_outgoing(&mut headers);
+        self.credentials.apply(&mut headers, wire == Some(Wire::Messages));
+        headers::ensure_trace(&mut headers);
+        if empty && method == Method::POST {
+            headers.insert(header::CONTENT_LENGTH, http::HeaderValue::from_static("0"));
+        }
+        headers
+    }
+
+    /// Path and query with the base's own path before them.
+    fn path<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        let rest = if self.base_has_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
+        match self.base.path().trim_end_matches('/') {
+            "" => rest.into(),
+            base => format!("{base}{rest}").into(),
+        }
     }
 
     /// Base and path together. A base that already ends in the version (`…/v1`) is not given it twice.
@@ -286,15 +334,14 @@ impl Upstream {
     }
 }
 
-fn read_head(response: reqwest::Response) -> Answer {
-    let response: http::Response<reqwest::Body> = response.into();
+fn read_head<B: http_body::Body>(response: http::Response<B>, wrap: impl FnOnce(B) -> Pieces) -> Answer {
     let (parts, body) = response.into_parts();
     let mut headers = parts.headers;
     let framed =
         headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING);
     let close_delimited = !framed && parts.version <= Version::HTTP_11 && !body.is_end_stream();
     headers::drop_hop_by_hop(&mut headers);
-    Answer { status: parts.status, headers, close_delimited, body: AnswerBody(body) }
+    Answer { status: parts.status, headers, close_delimited, body: AnswerBody(wrap(body)) }
 }
 
 fn read_key(params: &TargetParams) -> Result<Option<Key>, BuildError> {

@@ -158,7 +158,7 @@ impl Control {
     /// Takes the next piece; a marker may be split over several.
     pub fn push(&mut self, piece: &str) {
         self.tool.push(piece);
-        if self.pending.is_empty() && !piece.contains(begins_marker) {
+        if self.pending.is_empty() && find_marker(piece).is_none() {
             self.plain(piece);
             return;
         }
@@ -175,7 +175,7 @@ impl Control {
     fn drain(&mut self, at_end: bool) {
         let text = std::mem::take(&mut self.pending);
         let mut rest = text.as_str();
-        while let Some(at) = rest.find(begins_marker) {
+        while let Some(at) = find_marker(rest) {
             self.plain(&rest[..at]);
             rest = &rest[at..];
             match read_marker(rest) {
@@ -198,7 +198,7 @@ impl Control {
     }
 
     fn plain(&mut self, text: &str) {
-        if self.code.is_on() || self.code.ticks > 0 || text.contains('`') {
+        if self.code.is_on() || self.code.ticks > 0 || memchr::memchr(b'`', text.as_bytes()).is_some() {
             text.chars().for_each(|c| self.code.see(c));
         }
         let seen = if self.think_depth > 0 { &mut self.inside } else { &mut self.outside };
@@ -306,7 +306,7 @@ impl Control {
 pub(super) fn markers(prompt: &str) -> HashSet<u64> {
     let mut known = HashSet::new();
     let mut at = 0;
-    while let Some(found) = prompt[at..].find(begins_marker) {
+    while let Some(found) = find_marker(&prompt[at..]) {
         at += found;
         match read_marker(&prompt[at..]) {
             Read::Marker(len) => {
@@ -319,8 +319,11 @@ pub(super) fn markers(prompt: &str) -> HashSet<u64> {
     known
 }
 
-const fn begins_marker(c: char) -> bool {
-    matches!(c, '<' | '[' | '◁')
+/// Where a marker may begin: at `<`, `[` or `◁`.
+fn find_marker(text: &str) -> Option<usize> {
+    let lead = "◁".as_bytes()[0];
+    memchr::memchr3_iter(b'<', b'[', lead, text.as_bytes())
+        .find(|at| text.as_bytes()[*at] != lead || text[*at..].starts_with('◁'))
 }
 
 fn key(marker: &str) -> u64 {

@@ -24,8 +24,10 @@ const WINDOW_BYTES: usize = 2048;
 const NEEDLE_BYTES: usize = 8;
 /// Longest period looked for, characters.
 const MAX_PERIOD: usize = 200;
-/// New characters between two looks.
+/// New characters between two looks while the text repeats itself …
 const STEP_CHARS: usize = 32;
+/// … and while it does not: the first sign of a loop is still seen before the loop stands.
+const IDLE_STEP_CHARS: usize = 128;
 
 /// One phrase: bytes, first copy included, from which a loop of words stands. With a look every 32
 /// characters the loop is seen within 512 bytes.
@@ -64,6 +66,8 @@ pub struct Repetition {
     /// Copies seen beyond the window, for asked-for repeats: looks in a row that found a loop.
     standing_chars: usize,
     loops: bool,
+    /// At the last look the text ended in something that stood before it too.
+    repeats: bool,
 }
 
 /// Identical pieces in a row.
@@ -85,6 +89,7 @@ impl Repetition {
             prompt,
             standing_chars: 0,
             loops: false,
+            repeats: false,
         }
     }
 
@@ -97,7 +102,8 @@ impl Repetition {
             self.unseen += if now.is_ascii() { self.runs_ascii(now.as_bytes()) } else { self.runs(now) };
             self.window.extend_from_slice(now.as_bytes());
             rest = &rest[now.len()..];
-            if self.unseen == STEP_CHARS {
+            let step = if self.repeats { STEP_CHARS } else { IDLE_STEP_CHARS };
+            if self.unseen >= step {
                 self.look();
             }
         }
@@ -105,7 +111,7 @@ impl Repetition {
 
     /// As much of a text as may come before the next look.
     fn until_look<'t>(&self, text: &'t str) -> &'t str {
-        let left = STEP_CHARS - self.unseen;
+        let left = STEP_CHARS - self.unseen % STEP_CHARS;
         if let Some(head) = text.as_bytes().get(..left).filter(|head| head.is_ascii()) {
             return &text[..head.len()];
         }
@@ -114,18 +120,26 @@ impl Repetition {
 
     /// Follows runs of one character; returns how many characters there were.
     fn runs_ascii(&mut self, bytes: &[u8]) -> usize {
-        for b in bytes {
-            if self.run.0 == char::from(*b) {
-                self.single(char::from(*b));
-            } else {
-                self.run = (char::from(*b), 1);
-            }
+        // What begins and ends in these few bytes is too short to stand.
+        let lead = bytes.iter().take_while(|b| char::from(**b) == self.run.0).count();
+        if lead > 0 {
+            self.run.1 += lead;
+            self.judge_run();
+        }
+        if let Some(last) = bytes.last().filter(|_| lead < bytes.len()) {
+            self.run = (char::from(*last), bytes.iter().rev().take_while(|b| *b == last).count());
         }
         bytes.len()
     }
 
     fn runs(&mut self, text: &str) -> usize {
-        text.chars().map(|c| self.single(c)).count()
+        let mut chars = 0;
+        for c in text.chars() {
+            self.run = if self.run.0 == c { (c, self.run.1 + 1) } else { (c, 1) };
+            self.judge_run();
+            chars += 1;
+        }
+        chars
     }
 
     /// Looks at what came after the last look.
@@ -153,12 +167,14 @@ impl Repetition {
     }
 
     /// A run of one character.
-    fn single(&mut self, c: char) {
-        self.run = if self.run.0 == c { (c, self.run.1 + 1) } else { (c, 1) };
-        let limit = match c {
-            _ if c.is_whitespace() => return, // another flag
-            _ if is_rule(c) => RUN_RULE,
-            _ if c.is_alphanumeric() => RUN_WORD,
+    fn judge_run(&mut self) {
+        if self.run.1 < RUN_OTHER {
+            return;
+        }
+        let limit = match self.run.0 {
+            c if c.is_whitespace() => return, // another flag
+            c if is_rule(c) => RUN_RULE,
+            c if c.is_alphanumeric() => RUN_WORD,
             _ => RUN_OTHER,
         };
         self.loops |= self.run.1 >= limit && self.run.1 >= limit * self.factor();
@@ -187,7 +203,9 @@ impl Repetition {
         if self.window.len() < SHORT_BYTES / 2 {
             return;
         }
-        if trailing_loop(&self.window[self.window.len().saturating_sub(WINDOW_BYTES)..]) {
+        let (repeats, stands) = trailing_loop(&self.window[self.window.len().saturating_sub(WINDOW_BYTES)..]);
+        self.repeats = repeats;
+        if stands {
             self.standing_chars += fresh;
             // Asked for: the loop must go on for as long again, several times over.
             self.loops |= self.standing_chars > (self.factor() - 1) * PHRASE_BYTES;
@@ -201,14 +219,17 @@ const fn is_continuation(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
 
-/// Whether the text (UTF-8, perhaps cut at its beginning) ends in a loop that stands by the limits above.
+/// Whether the text (UTF-8, perhaps cut at its beginning) ends in something that stood shortly before it
+/// too, and whether that is a loop by the limits above.
 ///
 /// A period is a candidate if the last few bytes stand one period back too; then the match is followed
 /// backwards. What repeats bytewise repeats character by character, since no character ends where another
 /// goes on. Multiples of a period that has been followed repeat its verdict.
-fn trailing_loop(window: &[u8]) -> bool {
+fn trailing_loop(window: &[u8]) -> (bool, bool) {
     let n = window.len();
-    let Some((before, needle)) = window.split_at_checked(n.saturating_sub(NEEDLE_BYTES)) else { return false };
+    let Some((before, needle)) = window.split_at_checked(n.saturating_sub(NEEDLE_BYTES)) else {
+        return (false, false);
+    };
     let reach = if before.is_ascii() { MAX_PERIOD } else { MAX_PERIOD * char::MAX.len_utf8() };
     // The needle may overlap its copy.
     let region = &window[before.len().saturating_sub(reach)..n - 1];
@@ -219,6 +240,7 @@ fn trailing_loop(window: &[u8]) -> bool {
         places.push(from + at);
         from += at + 1;
     }
+    let repeats = !places.is_empty();
     let mut followed = 0;
     for place in places.into_iter().rev() {
         let period = region.len() + 1 - NEEDLE_BYTES - place;
@@ -230,11 +252,11 @@ fn trailing_loop(window: &[u8]) -> bool {
             continue;
         }
         if stands(&window[n - period..], &window[n - period - matched..]) {
-            return true;
+            return (true, true);
         }
         followed = if followed == 0 { period } else { followed };
     }
-    false
+    (repeats, false)
 }
 
 /// Whether a stretch of copies of `unit` is a loop.

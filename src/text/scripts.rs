@@ -155,15 +155,32 @@ impl Scripts {
 
     /// Takes the next piece; a run may go on in the next one.
     pub fn push(&mut self, piece: &str) {
+        if self.run.is_none() && piece.is_ascii() {
+            self.push_ascii(piece.as_bytes());
+            return;
+        }
         for c in piece.chars() {
             self.chars += 1;
-            if self.run.is_none() && (c.is_ascii_alphabetic() || c == ' ') {
-                // The common case, kept short.
-                self.letters += u64::from(c != ' ');
-                self.last = if c == ' ' { self.last } else { c };
-                continue;
-            }
             self.one(c);
+        }
+    }
+
+    /// The common case at once: Latin letters are never foreign, and no run is under way.
+    fn push_ascii(&mut self, bytes: &[u8]) {
+        self.chars += bytes.len() as u64;
+        let letters = bytes.iter().filter(|b| b.is_ascii_alphabetic()).count() as u64;
+        self.letters += letters;
+        if letters > 0 {
+            self.seen = self.seen.with(System::Latin);
+        }
+        self.signs += bytes.iter().filter(|b| b.is_ascii_punctuation()).count() as u64;
+        let nests = |b: &u8| matches!(b, b'(' | b'[' | b'{' | b')' | b']' | b'}' | b'\n');
+        for b in bytes.iter().filter(|b| nests(b)) {
+            self.nest(char::from(*b));
+        }
+        let telling = |b: &&u8| **b == b'\n' || !char::from(**b).is_whitespace();
+        if let Some(last) = bytes.iter().rev().find(telling) {
+            self.last = char::from(*last);
         }
     }
 
@@ -205,6 +222,14 @@ impl Scripts {
     fn sign(&mut self, c: char) {
         self.end_run();
         self.signs += u64::from(c.is_ascii_punctuation());
+        self.nest(c);
+        if c == '\n' || !c.is_whitespace() {
+            self.last = c;
+        }
+    }
+
+    /// Brackets and quotes.
+    const fn nest(&mut self, c: char) {
         match c {
             '(' | '[' | '{' | '（' | '「' | '“' | '«' | '„' | '《' | '【' => {
                 self.depth = self.depth.saturating_add(1)
@@ -215,9 +240,6 @@ impl Scripts {
             // An unclosed bracket ends with its paragraph.
             '\n' => self.depth = 0,
             _ => {}
-        }
-        if c == '\n' || !c.is_whitespace() {
-            self.last = c;
         }
     }
 

@@ -24,6 +24,9 @@ pub(super) struct Whitespace {
 
 impl Whitespace {
     pub(super) fn push(&mut self, piece: &str) {
+        if piece.is_ascii() && self.push_ascii(piece.as_bytes()) {
+            return;
+        }
         for c in piece.chars() {
             self.chars += 1;
             // No-break and zero-width blanks are as empty as the others.
@@ -35,6 +38,20 @@ impl Whitespace {
                 self.run = 0;
             }
         }
+    }
+
+    /// Counts a whole piece at once, if its blanks cannot make a run that is too long.
+    fn push_ascii(&mut self, bytes: &[u8]) -> bool {
+        let is_blank = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
+        let blanks = bytes.iter().filter(|b| is_blank(b)).count();
+        if self.run as usize + blanks >= RUN_CHARS as usize {
+            return false;
+        }
+        self.chars += bytes.len() as u64;
+        self.blanks += blanks as u64;
+        let tail = bytes.iter().rev().take_while(|b| is_blank(b)).count() as u32;
+        self.run = if blanks == bytes.len() { self.run + tail } else { tail };
+        true
     }
 
     pub(super) const fn is_runaway(self) -> bool {

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
+use hyper_util::client::legacy;
+
 use crate::verdict::FaultClass;
 
 /// Longest message kept of a chain of causes, bytes.
@@ -86,6 +88,8 @@ impl Failure {
     pub(super) fn before_head(error: reqwest::Error) -> Self {
         let kind = if error.is_builder() {
             FailureKind::Request
+        } else if error.is_connect() && error.is_timeout() {
+            FailureKind::ConnectTimeout
         } else if error.is_connect() {
             connect_kind(&error)
         } else {
@@ -95,19 +99,35 @@ impl Failure {
                 _ => FailureKind::Reset,
             }
         };
+        Self::new(kind, chain(&error.without_url()))
+    }
+
+    /// The same in clear text.
+    pub(super) fn of_clear(error: &legacy::Error) -> Self {
+        let kind = if error.is_connect() {
+            connect_kind(error)
+        } else {
+            match find::<hyper::Error>(error) {
+                Some(e) if e.is_parse() => FailureKind::Protocol,
+                Some(e) if e.is_user() => FailureKind::Request,
+                _ => FailureKind::Reset,
+            }
+        };
         Self::new(kind, chain(error))
     }
 
     /// A failure within the response's body.
     pub(super) fn in_body(error: reqwest::Error) -> Self {
+        Self::new(FailureKind::Cut, chain(&error.without_url()))
+    }
+
+    /// The same in clear text.
+    pub(super) fn in_clear_body(error: &hyper::Error) -> Self {
         Self::new(FailureKind::Cut, chain(error))
     }
 }
 
-fn connect_kind(error: &reqwest::Error) -> FailureKind {
-    if error.is_timeout() {
-        return FailureKind::ConnectTimeout;
-    }
+fn connect_kind(error: &(dyn Error + 'static)) -> FailureKind {
     if find::<rustls::Error>(error).is_some() {
         return FailureKind::Tls;
     }
@@ -135,10 +155,9 @@ fn chain_has(error: &(dyn Error + 'static), word: &str) -> bool {
 }
 
 /// The causes from the outermost in, each said once.
-fn chain(error: reqwest::Error) -> String {
-    let error = error.without_url();
+fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
-    for cause in causes(&error) {
+    for cause in causes(error) {
         let words = cause.to_string();
         if !text.contains(&words) {
             let _ = write!(text, "{}{words}", if text.is_empty() { "" } else { ": " });
