@@ -159,7 +159,7 @@ impl Proxy {
 
     /// Puts another configuration in force for requests to come. Cached answers and retry tokens stay.
     pub fn swap(&self, live: Live) {
-        if live.proxy.max_analysis_cpu_share() != self.live.load().proxy.max_analysis_cpu_share() {
+        if live.proxy != self.live.load().proxy {
             self.allowance.store(analysis::Allowance::new(live.proxy.max_analysis_cpu_share()));
         }
         self.cache.reconfigure(live.cache);

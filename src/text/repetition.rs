@@ -244,7 +244,7 @@ fn trailing_loop(window: &[u8]) -> (bool, bool) {
     let mut followed = 0;
     for place in places.into_iter().rev() {
         let period = region.len() + 1 - NEEDLE_BYTES - place;
-        if followed > 0 && period % followed == 0 {
+        if followed > 0 && period.is_multiple_of(followed) {
             continue;
         }
         let matched = (0..n - period).take_while(|i| window[n - 1 - i] == window[n - 1 - i - period]).count();

@@ -114,6 +114,24 @@ const ABSENT_LETTERS: u64 = 80;
 /// Share of a prompt's letters that makes its script the prompt's own.
 const OWN_SHARE: f64 = 0.8;
 
+/// Kinds of ASCII characters: others, letters, signs, and what opens, closes or ends a citation.
+const KINDS: usize = 4;
+const NESTS: u8 = 3;
+static ASCII: [u8; 256] = {
+    let mut kinds = [0; 256];
+    let mut b = 0_u8;
+    while b < 128 {
+        kinds[b as usize] = match b {
+            b'(' | b'[' | b'{' | b')' | b']' | b'}' | b'\n' => NESTS,
+            _ if b.is_ascii_alphabetic() => 1,
+            _ if b.is_ascii_punctuation() => 2,
+            _ => 0,
+        };
+        b += 1;
+    }
+    kinds
+};
+
 /// Counts letters and foreign runs while text arrives.
 #[derive(Clone, Debug)]
 pub struct Scripts {
@@ -168,16 +186,21 @@ impl Scripts {
     /// The common case at once: Latin letters are never foreign, and no run is under way.
     fn push_ascii(&mut self, bytes: &[u8]) {
         self.chars += bytes.len() as u64;
-        let letters = bytes.iter().filter(|b| b.is_ascii_alphabetic()).count() as u64;
+        let mut counts = [0_u64; KINDS];
+        for b in bytes {
+            let kind = ASCII[usize::from(*b)];
+            counts[usize::from(kind)] += 1;
+            if kind == NESTS {
+                self.nest(char::from(*b));
+            }
+        }
+        let [_, letters, signs, _] = counts;
         self.letters += letters;
         if letters > 0 {
             self.seen = self.seen.with(System::Latin);
         }
-        self.signs += bytes.iter().filter(|b| b.is_ascii_punctuation()).count() as u64;
-        let nests = |b: &u8| matches!(b, b'(' | b'[' | b'{' | b')' | b']' | b'}' | b'\n');
-        for b in bytes.iter().filter(|b| nests(b)) {
-            self.nest(char::from(*b));
-        }
+        let breaks = memchr::memchr_iter(b'\n', bytes).count() as u64;
+        self.signs += signs + counts[usize::from(NESTS)] - breaks;
         let telling = |b: &&u8| **b == b'\n' || !char::from(**b).is_whitespace();
         if let Some(last) = bytes.iter().rev().find(telling) {
             self.last = char::from(*last);
