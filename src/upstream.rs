@@ -136,7 +136,7 @@ impl AnswerBody {
 
     /// Wants no more of it: closes the upstream's side.
     pub fn cancel(&mut self) {
-        self.0 = reqwest::Body::from(Bytes::new());
+        self.0 = Pieces::Secure(reqwest::Body::from(Bytes::new()));
     }
 
     /// A body that is made here, for faults put in front of a target.
@@ -146,7 +146,7 @@ impl AnswerBody {
         B: http_body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Self(reqwest::Body::wrap(body))
+        Self(Pieces::Secure(reqwest::Body::wrap(body)))
     }
 
     /// Whether the end is known to be reached without asking for more.
