@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, config, demo, embed, golden, score, serve, sim};
+use crate::commands::{check, config, demo, embed, golden, replay, score, serve, sim};
 use crate::config::{ConfigError, log};
 
 /// Exit code of a command that did what it was asked.
@@ -41,6 +41,8 @@ pub enum Command {
     Config(config::Args),
     /// Make, freeze, check and show a golden baseline
     Golden(golden::Args),
+    /// Say when each arm would have fired on recorded exchanges
+    Replay(replay::Args),
     /// Judge one answer: a response on standard input, its signals and flags as JSON
     Score(score::Args),
     /// Turn texts into vectors, a line each
@@ -64,6 +66,7 @@ impl Command {
             Self::Check(args) => check::run(args),
             Self::Config(args) => config::run(args),
             Self::Golden(args) => golden::run(args),
+            Self::Replay(args) => replay::run(args),
             Self::Score(args) => score::run(args),
             Self::Embed(args) => embed::run(args),
             Self::Sim(args) => sim::run(args),

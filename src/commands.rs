@@ -5,6 +5,7 @@ pub mod config;
 pub mod demo;
 pub mod embed;
 pub mod golden;
+pub mod replay;
 pub mod score;
 pub mod serve;
 pub mod sim;

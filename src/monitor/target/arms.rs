@@ -97,7 +97,7 @@ impl Arms {
                 let why = match learner {
                     Some(learner) => {
                         let (done, planned) = learner.progress();
-                        format!("learning what it says since it changed: {done} of {planned} canaries")
+                        format!("learning: {done} of {planned} canaries")
                     }
                     None if self.untested.is_some() => "testing its reference".to_owned(),
                     None => "not calibrated".to_owned(),
