@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, config, demo, embed, golden, replay, score, serve, sim};
+use crate::commands::{check, config, demo, embed, golden, replay, report, score, serve, sim};
 use crate::config::{ConfigError, log};
 
 /// Exit code of a command that did what it was asked.
@@ -43,6 +43,8 @@ pub enum Command {
     Golden(golden::Args),
     /// Say when each arm would have fired on recorded exchanges
     Replay(replay::Args),
+    /// Tell what a period in shadow mode has shown
+    Report(report::Args),
     /// Judge one answer: a response on standard input, its signals and flags as JSON
     Score(score::Args),
     /// Turn texts into vectors, a line each
@@ -67,6 +69,7 @@ impl Command {
             Self::Config(args) => config::run(args),
             Self::Golden(args) => golden::run(args),
             Self::Replay(args) => replay::run(args),
+            Self::Report(args) => report::run(args),
             Self::Score(args) => score::run(args),
             Self::Embed(args) => embed::run(args),
             Self::Sim(args) => sim::run(args),

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod embed;
 pub mod golden;
 pub mod replay;
+pub mod report;
 pub mod score;
 pub mod serve;
 pub mod sim;

@@ -11,6 +11,7 @@ pub mod distance;
 pub mod entropy;
 pub mod ewma;
 pub mod normal;
+pub mod poisson;
 pub mod quantile;
 pub mod ranks;
 pub mod resample;

@@ -40,7 +40,7 @@ use crate::verdict::Source;
 pub use error::StoreError;
 pub use money::MoneyRow;
 pub use params::{Params, ParamsError};
-pub use query::{EventQuery, HistoryQuery, Point, Reader, SampleRow};
+pub use query::{EventQuery, HistoryQuery, Point, Reader, SampleRow, Tally};
 use queue::Feed;
 use rate::Rate;
 use ring::Ring;

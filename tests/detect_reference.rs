@@ -2,6 +2,8 @@
 //! `cargo test --test detect_reference -- --nocapture`. What simulates them also measures our own detectors
 //! (`tests/benches/detect.rs`), so it had better be right.
 
+#![allow(clippy::print_stdout)] // figures beside their references
+
 #[path = "benches/detect/baselines.rs"]
 mod baselines;
 #[path = "benches/detect/laws.rs"]

@@ -94,6 +94,17 @@ pub struct SampleRow {
     pub passed: Option<bool>,
 }
 
+/// Calls of one target in one stretch of time, as far as their samples were kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Callers' calls.
+    pub live: u64,
+    /// Of them, failed or unusable.
+    pub bad: u64,
+    /// Canaries.
+    pub canaries: u64,
+}
+
 /// Reads a store's file; also one that no daemon holds. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -248,6 +259,26 @@ impl Reader {
                  WHERE at >= ?1 AND (?2 IS NULL OR target = ?2) ORDER BY at, id LIMIT ?3",
             )?;
             statement.query_map(params![int(since.as_millis()), target, limit(most)], sample)?.collect()
+        })
+    }
+
+    /// Calls of a target in `from..to`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn tally(&self, target: &str, from: Timestamp, to: Timestamp) -> Result<Tally, StoreError> {
+        self.with(|db| {
+            db.query_row(
+                "SELECT count(*) FILTER (WHERE source IN ('live', 'observe')),
+                    count(*) FILTER (WHERE source IN ('live', 'observe')
+                        AND class IN ('quality_hard', 'upstream', 'slow')),
+                    count(*) FILTER (WHERE source = 'canary')
+                 FROM samples WHERE target = ?1 AND at >= ?2 AND at < ?3",
+                params![target, int(from.as_millis()), int(to.as_millis())],
+                |row| {
+                    Ok(Tally { live: unsigned(row, 0)?, bad: unsigned(row, 1)?, canaries: unsigned(row, 2)? })
+                },
+            )
         })
     }
 

@@ -1,6 +1,6 @@
 //! Published detectors for comparison, as their papers and the usual library defaults have them. They live
 //! beside the bench and nowhere in the program.
-#![allow(dead_code, unreachable_pub)] // the bench and the reference test each use their part
+#![allow(dead_code, unreachable_pub, clippy::float_cmp)] // the bench and the reference test each use their part
 
 /// A detector of changes in one stream of numbers.
 pub trait Detector {
@@ -95,7 +95,7 @@ fn ks_tail(n: usize, d: usize) -> f64 {
     for k in 1..=n / d {
         // C(2n, n − kd) ÷ C(2n, n)
         let ratio: f64 = (1..=k * d).map(|i| (n - k * d + i) as f64 / (n + i) as f64).product();
-        sum += if k % 2 == 1 { ratio } else { -ratio };
+        sum += if !k.is_multiple_of(2) { ratio } else { -ratio };
     }
     2.0 * sum
 }
@@ -190,7 +190,7 @@ impl Detector for Adwin {
         self.buckets.push((1.0, x, 0.0));
         self.compress();
         let mut alarm = false;
-        while self.n % 32 == 0 && self.buckets.len() > 1 && self.has_cut() {
+        while self.n.is_multiple_of(32) && self.buckets.len() > 1 && self.has_cut() {
             self.buckets.remove(0);
             alarm = true;
         }
