@@ -6,8 +6,8 @@
 //! got worse, behind a server that still says 200. The demo, the drill and the tests stand on it.
 //!
 //! The server speaks OpenAI's chat, completions and responses, Anthropic's messages and Ollama's chat and
-//! generate, whole and streamed, embeds and ranks ([`vectors`]), and serves a small classifier by the Open
-//! Inference Protocol (KServe, Triton) and TensorFlow Serving's ([`tensors`]). Faults ([`Faults`]) can be
+//! generate, whole and streamed, embeds and ranks (`vectors`), and serves a small classifier by the Open
+//! Inference Protocol (KServe, Triton) and TensorFlow Serving's (`tensors`). Faults ([`Faults`]) can be
 //! changed while it runs, in process by [`SimHandle::set_fault`] or by `POST /__sim/fault`.
 
 mod answer;

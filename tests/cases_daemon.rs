@@ -2,6 +2,8 @@
 //! states: what the caller gets, what reached the upstream, and what the daemon says of it afterwards.
 //! `touchstone score` says the same of the same bytes.
 
+#![allow(clippy::duplicate_mod)] // both sides speak HTTP by the same file
+
 mod common;
 mod support;
 

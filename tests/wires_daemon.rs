@@ -1,6 +1,8 @@
 //! Each wire's answers through the built daemon: unchanged, piece by piece, told for what they are, and
 //! when they cannot be delivered, refused in the wire's own words.
 
+#![allow(clippy::duplicate_mod)] // both sides speak HTTP by the same file
+
 mod common;
 mod support;
 

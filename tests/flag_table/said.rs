@@ -73,14 +73,17 @@ pub(crate) fn can_say(wire: Wire, asked: &Asked, said: &Said) -> bool {
     let tools = asked.tool.is_some() || said.tool.is_some() || said.announced;
     let ollama = matches!(wire, Wire::OllamaChat | Wire::OllamaGenerate);
     let logprobs = asked.logprobs || said.logprob.is_some();
-    !(plain && tools)
-        && !(wire == Wire::Completions && !said.reasoning.is_empty())
-        && !(!said.refusal.is_empty() && !matches!(wire, Wire::Chat | Wire::Responses))
-        // Neither announces a call by its ending; Ollama's filter and required tools do not exist.
-        && !(said.announced && said.tool.is_none() && !matches!(wire, Wire::Chat | Wire::Messages))
-        && !(ollama && (said.end == End::Filter || asked.tool.as_ref().is_some_and(|t| t.2)))
-        && !(wire == Wire::Messages && (logprobs || asked.schema.is_some() || said.end == End::Filter))
-        && !(ollama && said.tokens.is_some_and(|n| n < 0) && said.tokens.is_none())
+    let impossible = [
+        plain && tools,
+        wire == Wire::Completions && !said.reasoning.is_empty(),
+        !matches!(wire, Wire::Chat | Wire::Responses) && !said.refusal.is_empty(),
+        // The others do not announce a call by their ending.
+        !matches!(wire, Wire::Chat | Wire::Messages) && said.announced && said.tool.is_none(),
+        // Ollama has neither a filter nor calls that must come.
+        ollama && (said.end == End::Filter || asked.tool.as_ref().is_some_and(|t| t.2)),
+        wire == Wire::Messages && (logprobs || asked.schema.is_some() || said.end == End::Filter),
+    ];
+    !impossible.contains(&true)
 }
 
 /// The request's body.
