@@ -163,7 +163,7 @@ pub fn read(wire: Wire, root: Value<'_>, form: Form<'_>, memory: &mut Memory, em
     match wire {
         Wire::Chat => chat::read(root, whole, emit),
         Wire::Completions => completions::read(root, whole, emit),
-        Wire::Messages => messages::read(root, whole, emit),
+        Wire::Messages => messages::read(root, form, emit),
         Wire::OllamaChat | Wire::OllamaGenerate => ollama::read(root, emit),
         Wire::Rerank => rerank::read(root, emit),
         Wire::Responses => responses::read(root, form, &mut memory.told, emit),
@@ -219,6 +219,8 @@ pub fn of_path(path: &str) -> Option<Wire> {
     let ends = [
         ("/chat/completions", Wire::Chat),
         ("/completions", Wire::Completions),
+        // llama.cpp's own path for the same.
+        ("/completion", Wire::Completions),
         ("/embeddings", Wire::Embeddings),
         ("/responses", Wire::Responses),
         ("/messages", Wire::Messages),
@@ -227,6 +229,9 @@ pub fn of_path(path: &str) -> Option<Wire> {
         ("/api/generate", Wire::OllamaGenerate),
         ("/api/embed", Wire::OllamaEmbed),
     ];
+    if path.contains("/threads/") {
+        return None; // messages put into a store, which nothing answers
+    }
     if path.ends_with("/api/embeddings") {
         return Some(Wire::OllamaEmbed);
     }

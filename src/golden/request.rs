@@ -81,12 +81,15 @@ fn ask(body: &mut Map<String, Value>, prompt: &Prompt) {
             body.insert(name.to_owned(), value);
         }
     };
-    put("tools", prompt.tools.clone());
+    put("tools", prompt.tools.as_ref().map(|tools| tools_on(prompt.wire, tools)));
     match prompt.wire {
+        Wire::Responses => {
+            put("text", prompt.response_format.as_ref().map(|f| json!({ "format": flat(f, "json_schema") })))
+        }
         Wire::OllamaChat | Wire::OllamaGenerate => {
             put("format", prompt.response_format.as_ref().map(ollama_format));
         }
-        Wire::Messages | Wire::Responses => {} // neither has the member
+        Wire::Messages => {} // has no such member
         _ => put("response_format", prompt.response_format.clone()),
     }
     match prompt.wire {
@@ -104,6 +107,38 @@ fn ask(body: &mut Map<String, Value>, prompt: &Prompt) {
             other => put(if prompt.wire == Wire::TfPredict { "instances" } else { "inputs" }, other),
         },
     }
+}
+
+/// Tools in the wire's own form, whichever the prompt has them in.
+fn tools_on(wire: Wire, tools: &Value) -> Value {
+    let Some(list) = tools.as_array() else { return tools.clone() };
+    let own = |tool: &Value| {
+        let inner = tool.get("function").unwrap_or(tool);
+        let schema = ["parameters", "input_schema"].iter().find_map(|n| inner.get(n)).cloned();
+        let Some(name) = inner.get("name") else { return tool.clone() };
+        let mut members = Map::from_iter([("name".to_owned(), name.clone())]);
+        for also in ["description", "strict"] {
+            members.extend(inner.get(also).map(|v| (also.to_owned(), v.clone())));
+        }
+        let schema_name = if wire == Wire::Messages { "input_schema" } else { "parameters" };
+        members.extend(schema.map(|schema| (schema_name.to_owned(), schema)));
+        match wire {
+            Wire::Messages => Value::Object(members),
+            Wire::Responses => {
+                members.insert("type".to_owned(), "function".into());
+                Value::Object(members)
+            }
+            _ => json!({ "type": "function", "function": members }),
+        }
+    };
+    list.iter().map(own).collect()
+}
+
+/// The members of an inner object beside the type, as the Responses API has them.
+fn flat(format: &Value, inner: &str) -> Value {
+    let mut members = format.get(inner).and_then(Value::as_object).cloned().unwrap_or_default();
+    members.extend(format.get("type").map(|kind| ("type".to_owned(), kind.clone())));
+    Value::Object(members)
 }
 
 /// Ollama takes `"json"` or the bare schema where OpenAI wraps it.

@@ -150,6 +150,40 @@ fn every_wire_is_asked_in_its_own_words() {
 }
 
 #[test]
+fn tools_and_formats_are_said_in_the_wires_own_form() {
+    let schema = r#"{"type":"object","required":["a"]}"#;
+    let chat =
+        format!(r#"{{"type":"function","function":{{"name":"f","description":"d","parameters":{schema}}}}}"#);
+    let anthropic = format!(r#"{{"name":"f","description":"d","input_schema":{schema}}}"#);
+    let read: Value = serde_json::from_str(schema).expect("JSON");
+    for tool in [chat, anthropic] {
+        let on = |wire: &str| {
+            body(wire, &format!(r#"{TURNS},"tools":[{tool}]"#), None, false).1["tools"][0].clone()
+        };
+        for wire in ["chat", "ollama_chat"] {
+            assert_eq!(on(wire)["function"]["parameters"], read, "{wire}");
+            assert_eq!(on(wire)["type"], "function", "{wire}");
+        }
+        assert_eq!(
+            on("messages"),
+            serde_json::json!({ "name": "f", "description": "d", "input_schema": read })
+        );
+        let flat =
+            serde_json::json!({ "type": "function", "name": "f", "description": "d", "parameters": read });
+        assert_eq!(on("responses"), flat);
+    }
+    let format = format!(
+        r#"{TURNS},"response_format":{{"type":"json_schema","json_schema":{{"name":"x","schema":{schema}}}}}"#
+    );
+    let (_, responses) = body("responses", &format, None, false);
+    assert_eq!(
+        responses["text"]["format"],
+        serde_json::json!({ "type": "json_schema", "name": "x", "schema": read })
+    );
+    assert!(responses.get("response_format").is_none());
+}
+
+#[test]
 fn a_canary_costs_one_token_where_logprobs_exist_and_few_elsewhere() {
     let line = SOUND.replace("burst", "canary");
     let set = GoldenSet::parse("set", &line).expect("reads");

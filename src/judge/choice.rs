@@ -48,8 +48,16 @@ impl Ending {
             | "incomplete"
             | "model_context_window_exceeded"
             | "insufficient_system_resource" => Self::Limit,
-            "content_filter" | "content-filter" | "safety" | "recitation" | "prohibited_content"
-            | "blocklist" | "sensitive" => Self::Filter,
+            "content_filter"
+            | "content-filter"
+            | "safety"
+            | "recitation"
+            | "prohibited_content"
+            | "blocklist"
+            | "sensitive"
+            | "spii"
+            | "error_toxic"
+            | "guardrail_intervened" => Self::Filter,
             "tool_calls" | "tool_call" | "function_call" | "tool_use" => Self::Tool,
             "refusal" => Self::Refusal,
             "error" | "abort" | "aborted" | "network_error" | "failed" => Self::Failure,

@@ -188,7 +188,9 @@ impl<'a> Parts<'a> {
 
     /// Why the choice ended.
     pub(super) fn ending(&self, index: u32, emit: &mut Emit<'_>) {
-        if let Some(reason) = self.finish.and_then(|r| r.string()).filter(|r| !r.is_empty()) {
+        // SGLang's own form is an object around the word.
+        let word = self.finish.map(|r| r.field("type").unwrap_or(r));
+        if let Some(reason) = word.and_then(|r| r.string()).filter(|r| !r.is_empty()) {
             emit(Event::Finish { choice: index, reason: &reason });
         }
     }
@@ -363,6 +365,14 @@ mod tests {
             assert_eq!(events(Wire::Chat, text, true), Vec::<String>::new(), "{text}");
         }
         assert_eq!(message(r#"{"content":3,"tool_calls":[3,null,{}]}"#), ["0 tool None - - "]);
+    }
+
+    #[test]
+    fn why_it_ended_may_stand_in_an_object() {
+        for reason in [r#""length""#, r#"{"type":"length","length":8}"#] {
+            let text = format!(r#"{{"choices":[{{"finish_reason":{reason}}}]}}"#);
+            assert_eq!(events(Wire::Chat, &text, true), ["0 finish length"], "{reason}");
+        }
     }
 
     #[test]

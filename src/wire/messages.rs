@@ -1,13 +1,17 @@
 //! `/v1/messages` (Anthropic), whole and streamed.
 //!
-//! A stream tells its events by `type`. Content comes in numbered blocks; the start of a tool block
+//! A stream tells its events by `type`, and by the event's name where a server leaves that out. Content comes in numbered blocks; the start of a tool block
 //! carries the name, its deltas the arguments. Usage comes at the start and, as totals, at the end.
 
-use super::{Channel, Counts, Emit, Event, Fault, ToolPiece, Value};
+use super::{Channel, Counts, Emit, Event, Fault, Form, ToolPiece, Value};
 
 /// Turns one document into events.
-pub fn read(root: Value<'_>, _whole: bool, emit: &mut Emit<'_>) {
+pub fn read(root: Value<'_>, form: Form<'_>, emit: &mut Emit<'_>) {
     let kind = root.field("type").and_then(|t| t.string()).unwrap_or_default();
+    let kind = match form {
+        Form::Event(name) if kind.is_empty() => String::from_utf8_lossy(name),
+        _ => kind,
+    };
     if let Some(fault) = Fault::find(root, !kind.is_empty() || root.field("content").is_some()) {
         return emit(Event::Error(&fault));
     }
@@ -112,7 +116,8 @@ fn usage(holder: Value<'_>, emit: &mut Emit<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::events;
+    use super::super::Form;
+    use super::super::tests::{all_events, events};
     use crate::verdict::Wire;
 
     fn of(text: &str) -> Vec<String> {
@@ -164,6 +169,15 @@ mod tests {
             of(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
             ["error Overloaded Overloaded"]
         );
+    }
+
+    #[test]
+    fn the_type_may_stand_in_the_events_name_alone() {
+        let pieces = [
+            (Form::Event(b"content_block_delta"), r#"{"index":0,"delta":{"text":"Hi"}}"#),
+            (Form::Event(b"message_stop"), "{}"),
+        ];
+        assert_eq!(all_events(Wire::Messages, &pieces), ["0 Text Hi", "end"]);
     }
 
     #[test]

@@ -6,6 +6,13 @@ fn paths_tell_their_wire() {
     assert_eq!(wire("/v1/chat/completions"), Some("chat"));
     assert_eq!(wire("/openai/deployments/m/chat/completions?api-version=1"), Some("chat"));
     assert_eq!(wire("/v1/completions"), Some("completions"));
+    assert_eq!(wire("/completion"), Some("completions"));
+    assert_eq!(wire("/v1/messages?beta=true"), Some("messages"));
+    assert_eq!(wire("/v1/messages/count_tokens"), None);
+    assert_eq!(wire("/v1/threads/t_1/messages"), None);
+    assert_eq!(wire("/openai/responses?api-version=preview"), Some("responses"));
+    assert_eq!(wire("/v1/responses/resp_1/cancel"), None);
+    assert_eq!(wire("/v2/rerank"), Some("rerank"));
     assert_eq!(wire("/v1/embeddings"), Some("embeddings"));
     assert_eq!(wire("/api/embeddings"), Some("ollama_embed"));
     assert_eq!(wire("/v2/models/c/infer"), Some("kserve"));
