@@ -1,9 +1,10 @@
 //! Handles of series, found by label values without allocating, and the limit on their number.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::{PoisonError, RwLock};
 
+use foldhash::fast::RandomState;
 use metrics::{Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::PrometheusRecorder;
 
@@ -32,7 +33,7 @@ struct Series {
 #[derive(Default)]
 struct Known {
     /// By hash of the label values; a collision takes the next free number.
-    series: Vec<HashMap<u64, Series>>,
+    series: Vec<HashMap<u64, Series, RandomState>>,
     used: u32,
 }
 
@@ -53,10 +54,10 @@ impl Registry {
             .filter(|f| !f.labels.is_empty() && f.kind.adds_up())
             .map(|f| f.kind.series_each())
             .sum();
-        let series = TABLE.iter().map(|_| HashMap::new()).collect();
+        let series = TABLE.iter().map(|_| HashMap::default()).collect();
         Self {
             recorder,
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             known: RwLock::new(Known { series, used: 0 }),
             max_series,
             reserved,

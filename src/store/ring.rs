@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use crate::sample::Exchange;
 
 /// About a kilobyte each.
@@ -11,7 +13,7 @@ const CAPACITY: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     order: VecDeque<Arc<Exchange>>,
-    by_id: HashMap<Arc<str>, Arc<Exchange>>,
+    by_id: HashMap<Arc<str>, Arc<Exchange>, RandomState>,
 }
 
 impl Ring {
