@@ -6,6 +6,7 @@
 
 pub mod betting;
 pub mod bucket;
+pub mod changepoint;
 mod cpu_budget;
 pub mod distance;
 pub mod entropy;

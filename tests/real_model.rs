@@ -30,6 +30,9 @@ const SOUND_REQUESTS: usize = 32;
 /// Live answers within which the damaged model has to be found, unless one burst finds it.
 const LIVE_ANSWERS: usize = 5;
 
+/// Canaries that a sound model has to answer without a suspicion.
+const SOUND_CANARIES: u64 = 60;
+
 /// One model at a time on two cores.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -141,6 +144,66 @@ fn a_silently_damaged_model_is_found_left_and_taken_back() {
             word(&event["message"])
         );
     }
+    drop(server);
+}
+
+/// Without a single caller: canaries suspect, a golden burst confirms.
+#[test]
+fn a_fiftieth_of_the_weights_damaged_is_found_by_canaries_and_opened_by_a_burst() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let port = free_port();
+    let damaged = llama::damaged(2);
+    let server = Llama::serve(&llama::sound(), port);
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let golden = folder.path().join("golden");
+    write_golden_set(&golden);
+    let config = config(port, free_port(), &golden)
+        .replace("every = \"5s\"", "every = \"1s\"\n        idle_pause = \"0s\"");
+    println!("{}", calibrate(folder.path(), &config));
+    let daemon = Daemon::serve(&config);
+
+    // Sound, and sound with other numerics: nothing is even suspected.
+    let quiet = |wanted: u64| {
+        let began = canaries(&daemon);
+        wait_for("canaries", Duration::from_secs(400), || {
+            (canaries(&daemon) >= began + wanted).then_some(())
+        });
+        assert_eq!(daemon.target("first")["health"], "healthy", "{:#}", daemon.target("first"));
+        assert_eq!(findings(&daemon).len(), 0, "{:#?}", findings(&daemon));
+    };
+    quiet(SOUND_CANARIES);
+    server.stop();
+    let server = Llama::serve_with(&llama::sound(), port, 2, 4);
+    quiet(SOUND_CANARIES / 2);
+    println!(
+        "sound: {} canaries, with other threads and slots in the end, nothing suspected",
+        canaries(&daemon)
+    );
+
+    server.stop();
+    let server = Llama::serve(&damaged, port);
+    let (swapped, before) = (Stopwatch::start(), canaries(&daemon));
+    wait_for("a suspicion", Duration::from_secs(120), || (!findings(&daemon).is_empty()).then_some(()));
+    let (took, seen) = (swapped.elapsed(), canaries(&daemon) - before);
+    let first = findings(&daemon)[0].clone();
+    println!(
+        "2 % damage: suspected after {seen} canaries, {:.0} s: {}",
+        took.as_secs_f64(),
+        first["message"]
+    );
+    let arm = first["data"]["arm"].as_str().unwrap_or_default();
+    assert!(["a1", "a3"].contains(&arm), "{first:#}");
+    assert!(seen <= 10, "{seen} canaries");
+    let opened =
+        wait_for("the opening", Duration::from_secs(300), || openings(&daemon, "first").first().cloned());
+    println!(
+        "opened after {:.0} s by {} bursts: {}",
+        swapped.elapsed().as_secs_f64(),
+        bursts(&daemon, "first", &opened),
+        opened["message"]
+    );
+    assert_eq!(opened["reason"], "golden_burst", "{opened:#}");
+    assert_eq!(daemon.target("first")["health"], "degraded");
     drop(server);
 }
 
@@ -301,6 +364,18 @@ fn events(daemon: &Daemon, query: &str) -> Vec<Value> {
     let answer = daemon.ask(&format!("/v1/events?{query}"));
     let list = answer.as_array().or_else(|| answer["events"].as_array()).cloned();
     list.unwrap_or_else(|| panic!("no list of events: {answer}"))
+}
+
+/// Canaries that arm A1 has watched.
+fn canaries(daemon: &Daemon) -> u64 {
+    let target = daemon.ask("/v1/targets/first");
+    let arms = target["arms"].as_array().cloned().unwrap_or_default();
+    arms.iter().find(|arm| arm["arm"] == "a1").and_then(|arm| arm["n"].as_u64()).unwrap_or(0)
+}
+
+/// What detectors found on the first target.
+fn findings(daemon: &Daemon) -> Vec<Value> {
+    events(daemon, "target=first&kind=finding")
 }
 
 fn transitions(daemon: &Daemon, target: &str) -> Vec<Value> {

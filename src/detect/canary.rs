@@ -16,7 +16,7 @@ use crate::baseline::{Baseline, Tested};
 use crate::clock::Timestamp;
 use crate::sample::TopK;
 use crate::stats::ranks::on_grid;
-use crate::stats::{entropy, tracking};
+use crate::stats::{changepoint, entropy, tracking};
 
 use super::conformal::{Conformal, Healthy, Score};
 use super::novelty::{Counts, Novelty};
@@ -35,6 +35,10 @@ pub const DISTANCE_GRID: f64 = 0.05;
 pub const ENTROPY_GRID: f64 = 0.05;
 /// Fewer scores than this cannot keep the promise at any limit.
 pub const MIN_SCORES: usize = 50;
+/// Chance explains a change among the canaries that are learned from with less than this.
+const CHANGED_WHILE_LEARNING: f64 = 1e-4;
+/// Fewer references than this are no mean.
+const FEWEST_REFERENCES: usize = 10;
 /// Prompts learned at most; recorded traffic may hold any number.
 const MAX_PROMPTS: usize = 256;
 /// An answer with fewer alternatives than this share of the reference's cannot be compared.
@@ -102,13 +106,15 @@ pub struct Plan {
     pub references: u32,
     /// Scores.
     pub scores: u32,
+    /// Whether the beginning is left out if the target changed while it was learned.
+    pub trims: bool,
 }
 
 impl Plan {
     /// A calibration's: five a prompt and a hundred make the references, the rest are scores.
-    pub const CALIBRATION: Self = Self { each: 5, references: 100, scores: 300 };
+    pub const CALIBRATION: Self = Self { each: 5, references: 100, scores: 300, trims: false };
     /// For a stream that has changed, or a recorded one without a baseline: armed after a hundred.
-    pub const PROVISIONAL: Self = Self { each: 3, references: 30, scores: 70 };
+    pub const PROVISIONAL: Self = Self { each: 3, references: 30, scores: 70, trims: true };
 }
 
 #[derive(Clone, Debug, Default)]
@@ -127,6 +133,7 @@ pub struct Learner {
     references: u32,
     seen: u32,
     k: usize,
+    log: Vec<(Arc<str>, TopK)>,
 }
 
 impl Learner {
@@ -141,6 +148,7 @@ impl Learner {
             references: 0,
             seen: 0,
             k: 0,
+            log: Vec::new(),
         }
     }
 
@@ -150,6 +158,9 @@ impl Learner {
             return;
         }
         self.seen += 1;
+        if self.plan.trims {
+            self.log.push((Arc::clone(prompt), first.clone()));
+        }
         *self.counts.entry(Arc::clone(prompt)).or_default().entry(bare_token(first)).or_default() += 1;
         let gathered = self.prompts.entry(Arc::clone(prompt)).or_default();
         if gathered.reference.is_none() {
@@ -176,14 +187,51 @@ impl Learner {
         (self.seen, references + self.plan.scores)
     }
 
-    /// Whether enough is learned.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
+    /// Whether enough is learned. A target that has changed while it was learned is learned from the change on.
+    pub fn is_done(&mut self) -> bool {
+        let done = self.has_enough();
+        if done && self.plan.trims {
+            self.plan.trims = false;
+            if let Some(from) = self.change() {
+                let rest = self.log.split_off(from);
+                let spare = rest.len().saturating_sub(MIN_SCORES); // the scores are what the promise rests on
+                let references = (rest.len() * 3 / 10).min(spare).max(FEWEST_REFERENCES) as u32;
+                let scores = (rest.len() as u32).saturating_sub(references).max(MIN_SCORES as u32);
+                let mut anew = Self::new(Plan { references, scores, ..self.plan });
+                rest.iter().for_each(|(prompt, first)| anew.record(prompt, first));
+                *self = anew;
+                return self.has_enough();
+            }
+            self.log = Vec::new();
+        }
+        done
+    }
+
+    fn has_enough(&self) -> bool {
         if self.k == 0 {
             let (seen, planned) = self.progress();
             return seen >= planned; // without logprobs there are first tokens only
         }
         self.healthy.len() >= self.plan.scores as usize
+    }
+
+    /// Where in the log the target changed: each prompt's probes seen from its latest ones.
+    fn change(&self) -> Option<usize> {
+        let late = self.log.len() * 2 / 3;
+        let mut probes: BTreeMap<&Arc<str>, Vec<TopK>> = BTreeMap::new();
+        for (prompt, first) in &self.log[late..] {
+            probes.entry(prompt).or_default().push(first.clone());
+        }
+        let references: BTreeMap<_, _> =
+            probes.into_iter().map(|(prompt, seen)| (prompt, PromptReference::of(&seen, self.k))).collect();
+        let scored: Vec<(usize, f64)> = self.log[..late]
+            .iter()
+            .enumerate()
+            .filter_map(|(i, (prompt, first))| Some((i, references.get(prompt)?.score(first, self.k)?.0)))
+            .collect();
+        let distances: Vec<f64> = scored.iter().map(|(_, d)| *d).collect();
+        let place = changepoint::pettitt(&distances, CHANGED_WHILE_LEARNING)?;
+        scored.get(place).map(|(i, _)| *i)
     }
 
     /// What was learned.

@@ -18,13 +18,19 @@ pub(crate) struct Llama {
 impl Llama {
     /// Serves `model` on `port`; returns once it does.
     pub(crate) fn serve(model: &Path, port: u16) -> Self {
+        // One compute thread: two spin against each other and against the daemon on a busy two-core
+        // machine, and then cost ten times as much.
+        Self::serve_with(model, port, 1, 2)
+    }
+
+    /// Likewise, with so many compute threads and requests at a time: other numerics, the same model.
+    pub(crate) fn serve_with(model: &Path, port: u16, threads: u32, parallel: u32) -> Self {
         let mut command = Command::new(python());
         command
             .arg(root().join("tests/support/llama_server.py"))
             .args(["--port", &port.to_string(), "--alias", MODEL])
-            // One compute thread: two spin against each other and against the daemon on a busy two-core
-            // machine, and then cost ten times as much.
-            .args(["--threads", "1", "--parallel", "2", "--max-lifetime", "1500"])
+            .args(["--threads", &threads.to_string(), "--parallel", &parallel.to_string()])
+            .args(["--max-lifetime", "1500"])
             .arg("--model")
             .arg(model);
         let mut process = Process::spawn("llama.cpp server", &mut command);

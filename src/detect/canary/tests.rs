@@ -139,3 +139,19 @@ fn a_baseline_gives_back_what_was_learned() {
     baseline.canary = Some(crate::baseline::CanaryBaseline { k: 5, ..Default::default() });
     assert_eq!(Reference::of_baseline(&baseline), reference);
 }
+
+#[test]
+fn a_target_that_changed_while_it_was_learned_is_learned_from_the_change_on() {
+    let mut rng = fastrand::Rng::with_seed(3);
+    let mut learner = Learner::new(Plan::PROVISIONAL);
+    let mut asked = 0;
+    while !learner.is_done() {
+        let shift = if asked < 30 { 1.4 * rng.f64() } else { 0.1 * rng.f64() };
+        learner.record(&prompt(1), &first(1, shift));
+        asked += 1;
+    }
+    assert!((100..=106).contains(&asked), "{asked}");
+    let reference = learner.finish();
+    assert!(reference.healthy.len() >= MIN_SCORES);
+    assert!(reference.healthy.columns()[0].iter().all(|d| *d < 0.1), "the beginning is left out");
+}

@@ -24,10 +24,10 @@ use super::laws::{Law, delay, normal};
 
 const BOTH_TAILS: &[Score] = &[Score { name: "x", upper: true, lower: true }];
 /// Calibrations of each kind, and resamples in the self-test of each.
-const CALIBRATIONS: u64 = 100;
-const RESAMPLES: u32 = 400;
+const CALIBRATIONS: u64 = 60;
+const RESAMPLES: u32 = 300;
 /// Runs of each delay.
-const RUNS: u64 = 4_000;
+const RUNS: u64 = 2_000;
 
 /// Ours on one score, both tails.
 struct Ours(Conformal);
