@@ -26,6 +26,7 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::monitor::MonitorHandle;
 use crate::monitor::board::Board;
+use crate::shared::Shared;
 use crate::store::Store;
 use guard::Guard;
 
@@ -171,6 +172,8 @@ pub struct Surface {
     pub monitor: MonitorHandle,
     /// Tells the state of budgets.
     pub budgets: Budgets,
+    /// What several instances share.
+    pub shared: Option<Shared>,
     /// Time.
     pub clock: Clock,
 }

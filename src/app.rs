@@ -65,6 +65,9 @@ pub enum StartError {
     /// The database cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The shared state's URL cannot be had.
+    #[error("shared.{0}")]
+    Shared(#[from] crate::shared::ParamsError),
     /// The admin token cannot be had.
     #[error("{0}")]
     Token(#[from] guard::TokenError),
@@ -95,7 +98,15 @@ impl StartError {
     /// Whether the fault lies in what the operator wrote.
     #[must_use]
     pub const fn is_configuration(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Setup(_) | Self::Golden(_) | Self::Embed(_) | Self::Token(_))
+        matches!(
+            self,
+            Self::Config(_)
+                | Self::Shared(_)
+                | Self::Setup(_)
+                | Self::Golden(_)
+                | Self::Embed(_)
+                | Self::Token(_)
+        )
     }
 }
 
@@ -123,6 +134,7 @@ struct Shared {
     store: Arc<Store>,
     clock: Clock,
     embedder: Option<EmbedHandle>,
+    shared: Option<crate::shared::Shared>,
     monitor: monitor::MonitorHandle,
     reports: mpsc::Sender<Report>,
     config: std::sync::Mutex<Config>,
@@ -170,12 +182,14 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
     let (handle, inbox) = monitor::channel(OBSERVED_CAPACITY);
     let (reports, reports_in) = mpsc::channel(REPORT_CAPACITY);
     let lanes = lanes(&config);
+    let shared = share(&config, &clock, &handle)?;
     let proxy = {
-        let parts = proxy::Parts { store: Some(Arc::clone(&store)), embedder: embedder.clone() };
+        let (store, embedder, shared) = (Some(Arc::clone(&store)), embedder.clone(), shared.clone());
+        let parts = proxy::Parts { store, embedder, shared };
         Proxy::with(live, handle.clone(), clock.clone(), parts).map_err(StartError::Thread)?
     };
     let seed = seed();
-    let mut probing = Probing::new(seed);
+    let mut probing = Probing::new(seed, shared.clone());
     let greeting = greeting(&config, &parts, proxy_addr, admin_addr);
     let starts = probing.begin(&config, &proxy.live(), parts, embedder.as_ref(), &reports, &clock);
     let outlets = Outlets {
@@ -187,6 +201,7 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
         embedder: embedder.clone(),
         clock: clock.clone(),
         seed,
+        shared: shared.clone(),
     };
     let monitor = Monitor::new(starts, lanes, outlets);
 
@@ -203,11 +218,12 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
         gate,
         monitor: handle.clone(),
         budgets: budgets::report(&proxy),
+        shared: shared.clone(),
         clock: clock.clone(),
     };
     let guard = guard::Guard::new(&token, admin_addr, config.sections.admin.allowed_hosts());
     let admin_task = tokio::spawn(serve_admin(admin_listener, metrics_listener, surface, guard, admin_stop));
-    tokio::spawn(budgets::upkeep(metrics, Arc::downgrade(&proxy)));
+    tokio::spawn(budgets::upkeep(metrics, Arc::downgrade(&proxy), shared.clone()));
 
     let said = format!("started in {} mode", config.mode);
     store.record_event(lifecycle(&clock, "started", said));
@@ -216,6 +232,7 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
         store,
         clock,
         embedder,
+        shared,
         monitor: handle,
         reports,
         config: std::sync::Mutex::new(config),
@@ -285,6 +302,9 @@ impl Shared {
         let gate = before.gate().with_targets(config.targets.iter().map(|t| Arc::clone(t.name())));
         let live = Live::new(&config.proxy_setup(), gate.clone(), Some(&before))?;
         self.proxy.swap(live);
+        if let Some(shared) = &self.shared {
+            shared.set_targets(config.targets.iter().map(|t| Arc::clone(t.name())));
+        }
         let starts = match self.probing.lock() {
             Ok(mut probing) => {
                 probing.stop();
@@ -300,6 +320,28 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Links this instance to the others, where that is configured; what they publish goes to the monitor.
+fn share(
+    config: &Config,
+    clock: &Clock,
+    monitor: &monitor::MonitorHandle,
+) -> Result<Option<crate::shared::Shared>, StartError> {
+    if !config.sections.shared.is_on() {
+        return Ok(None);
+    }
+    let targets = config.targets.iter().map(|t| Arc::clone(t.name()));
+    let (shared, mut states) = crate::shared::Shared::start(&config.sections.shared, targets, clock.clone())?;
+    let monitor = monitor.clone();
+    tokio::spawn(async move {
+        while let Some(remote) = states.recv().await {
+            if monitor.command(monitor::Command::Adopt(remote)).await.is_err() {
+                return; // the monitor is gone
+            }
+        }
+    });
+    Ok(Some(shared))
 }
 
 fn lanes(config: &Config) -> Vec<Lane> {

@@ -204,6 +204,32 @@ impl Breaker {
         self.last_target = None;
     }
 
+    /// Another instance's breaker of the same target has opened (until `due`) or closed. An operator's word here stands
+    /// above it, and so does a state that is the same already.
+    pub fn adopt(
+        &mut self,
+        now: Timestamp,
+        open: bool,
+        due: Option<Timestamp>,
+        cause: Cause,
+        message: &str,
+    ) -> Option<Transition> {
+        let now = self.advance(now);
+        match (self.state, open) {
+            (BreakerState::Closed | BreakerState::HalfOpen, true) => {
+                let longest = now.plus_ms(self.params.open_max_ms);
+                let mut transition = self.go(now, BreakerState::Open, cause, message.to_owned());
+                self.due = Some(due.unwrap_or(longest).min(longest).max(now));
+                transition.due = self.due;
+                Some(transition)
+            }
+            (BreakerState::Open | BreakerState::HalfOpen, false) => {
+                Some(self.go(now, BreakerState::Closed, cause, message.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
     /// An operator's word.
     pub fn operator(&mut self, now: Timestamp, action: Action, reason: &str) -> Option<Transition> {
         let now = self.advance(now);

@@ -48,15 +48,34 @@ pub struct Params {
     max_bytes: ByteSize,
     max_entry_bytes: ByteSize,
     max_age: Ms,
+    serve_first: bool,
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Self { entries: ENTRIES, max_bytes: MAX_BYTES, max_entry_bytes: MAX_ENTRY_BYTES, max_age: MAX_AGE }
+        Self {
+            entries: ENTRIES,
+            max_bytes: MAX_BYTES,
+            max_entry_bytes: MAX_ENTRY_BYTES,
+            max_age: MAX_AGE,
+            serve_first: false,
+        }
     }
 }
 
 impl Params {
+    /// Whether requests at temperature 0 are answered from here before any target is asked.
+    #[must_use]
+    pub const fn serve_first(&self) -> bool {
+        self.serve_first
+    }
+
+    /// Whether no answer is ever kept.
+    #[must_use]
+    pub fn keeps_nothing(&self) -> bool {
+        self.entries == 0 || self.max_entry_bytes() == 0
+    }
+
     /// Largest answer that is kept, bytes.
     #[must_use]
     pub fn max_entry_bytes(&self) -> usize {
@@ -87,6 +106,16 @@ impl Key {
         hash.update(serde_json::to_vec(&request).ok()?);
         Some(Self(hash.finalize().into()))
     }
+}
+
+/// Whether a request asks for the same answer each time: at temperature 0, and one answer only.
+#[must_use]
+pub fn is_repeatable(body: &[u8]) -> bool {
+    let Ok(request) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(body) else {
+        return false;
+    };
+    let zero = request.get("temperature").and_then(serde_json::Value::as_f64).is_some_and(|t| t == 0.0);
+    zero && request.get("n").and_then(serde_json::Value::as_u64).unwrap_or(1) == 1
 }
 
 /// One answer as it was.
@@ -257,6 +286,15 @@ mod tests {
         assert_eq!(cache.size(), (1, 8), "bytes are bounded too");
         cache.reconfigure(Params { entries: 0, ..params });
         assert_eq!(cache.size(), (0, 0));
+    }
+
+    #[test]
+    fn only_one_answer_at_temperature_zero_is_repeatable() {
+        assert!(is_repeatable(br#"{"temperature":0,"messages":[]}"#));
+        assert!(is_repeatable(br#"{"temperature":0.0,"n":1}"#));
+        for other in [&br#"{}"#[..], br#"{"temperature":0.1}"#, br#"{"temperature":0,"n":2}"#, b"x"] {
+            assert!(!is_repeatable(other));
+        }
     }
 
     #[test]

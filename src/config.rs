@@ -7,6 +7,7 @@
 mod check;
 mod fault;
 pub mod log;
+mod policy;
 mod quality;
 
 use std::path::{Path, PathBuf};
@@ -75,6 +76,8 @@ sections! {
     embed: crate::embed::Params;
     /// `[store]`: the database.
     store: crate::store::Params;
+    /// `[shared]`: what several instances share.
+    shared: crate::shared::Params;
     /// `[metrics]`: the Prometheus text.
     metrics: crate::metrics::Params;
     /// `[admin]`: health API, events, dashboard.

@@ -18,7 +18,7 @@
 //!
 //! - **assemble** `cli`, `commands`, `config`, `app`
 //! - **run** (tasks that own a loop) `gate`, `proxy`, `monitor`, `prober`, `admin`, `sim`
-//! - **act** (IO, one subject each) `upstream`, `embed`, `golden`, `cache`, `store`, `metrics`
+//! - **act** (IO, one subject each) `upstream`, `embed`, `golden`, `cache`, `store`, `shared`, `metrics`
 //! - **decide** (pure, synchronous, deterministic) `stats`, `wire`, `text`, `judge`, `detect`, `health`,
 //!   `chaos`, `breaker`, `retry`, `permits`, `spend`, `plan`, `schedule`
 //! - **words** `clock`, `units`, `verdict`, `sample`, `event`, `prompt`, `baseline`
@@ -49,6 +49,7 @@ pub mod cache;
 pub mod embed;
 pub mod golden;
 pub mod metrics;
+pub mod shared;
 pub mod store;
 pub mod upstream;
 

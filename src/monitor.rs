@@ -10,6 +10,7 @@ mod probes;
 mod publish;
 pub mod run;
 mod selftests;
+mod sharing;
 pub mod target;
 mod teller;
 mod workload;
@@ -68,6 +69,8 @@ pub enum Command {
         /// Where states are published from now on.
         gate: crate::gate::Gate,
     },
+    /// Another instance's breaker has opened or closed.
+    Adopt(crate::shared::Remote),
     /// Run a golden burst now.
     Probe {
         /// Which target.

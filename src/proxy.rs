@@ -49,7 +49,7 @@ use arc_swap::ArcSwap;
 pub use flow::FlowView;
 pub use keys::KeyError;
 pub use live::{Live, Setup, SetupError};
-pub use params::{HoldParams, KeyParams, ParamsError, ProxyParams};
+pub use params::{HoldParams, KeyParams, ParamsError, ProxyParams, Until};
 pub use server::serve;
 
 use crate::cache::Cache;
@@ -57,6 +57,7 @@ use crate::clock::Clock;
 use crate::embed::EmbedHandle;
 use crate::monitor::MonitorHandle;
 use crate::retry::Workflows;
+use crate::shared::Shared;
 use crate::stats::Bucket;
 use crate::store::Store;
 use money::Money;
@@ -76,6 +77,7 @@ pub struct Proxy {
     workflows: Mutex<Workflows>,
     money: Money,
     embedder: Option<EmbedHandle>,
+    shared: Option<Shared>,
     pool: analysis::Pool,
     allowance: ArcSwap<analysis::Allowance>,
     words: Words,
@@ -88,6 +90,8 @@ pub struct Parts {
     pub store: Option<Arc<Store>>,
     /// Embeds in place of a target that cannot.
     pub embedder: Option<EmbedHandle>,
+    /// What several instances share.
+    pub shared: Option<Shared>,
 }
 
 /// Words that every report repeats.
@@ -140,7 +144,8 @@ impl Proxy {
             cache: Arc::new(Cache::new(live.cache)),
             bucket: Mutex::new(live.retry.bucket(clock.now())),
             workflows: Mutex::default(),
-            money: Money::new(&live.cost, parts.store, clock.clone()),
+            money: Money::new(&live.cost, parts.store, parts.shared.clone(), clock.clone()),
+            shared: parts.shared,
             embedder: parts.embedder,
             pool: analysis::Pool::new()?,
             allowance: ArcSwap::new(analysis::Allowance::new(live.proxy.max_analysis_cpu_share())),
@@ -215,11 +220,24 @@ impl Proxy {
     }
 
     fn has_retry_token(&self) -> bool {
+        if let Some(shared) = self.shared.as_ref().filter(|s| s.is_up()) {
+            return shared.has_retry_token();
+        }
         self.lock_bucket().has_at(self.clock.now())
     }
 
-    fn take_retry_token(&self) -> bool {
-        self.lock_bucket().take(self.clock.now())
+    /// One token out of the bucket of all instances; where that is out of reach, out of this one's share.
+    async fn take_retry_token(&self) -> bool {
+        let now = self.clock.now();
+        let (refill, burst) = self.live.load().retry.shared();
+        let Some(shared) = &self.shared else { return self.lock_bucket().take(now) };
+        if let Some(taken) = shared.take_retry(refill, burst).await {
+            return taken;
+        }
+        let n = f64::from(shared.instances());
+        let mut bucket = self.lock_bucket();
+        bucket.reconfigure(refill / n, burst / n, now);
+        bucket.take(now)
     }
 
     fn lock_bucket(&self) -> std::sync::MutexGuard<'_, Bucket> {

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::upstream::{Act, Upstream, chunk, end, json, sse, sse_head};
@@ -222,7 +221,7 @@ fn a_stream_that_crawls_is_cut_and_counts_as_slow() {
     assert!(!answer.whole && answer.took < Duration::from_secs(20));
     let reports = served.reports_of(1);
     assert_eq!(reports.outcomes[0].class, Some(FaultClass::Slow));
-    assert_eq!(Arc::clone(&reports.outcomes[0].target), "t0".into());
+    assert_eq!(&*reports.outcomes[0].target, "t0");
 }
 
 #[test]
@@ -247,4 +246,21 @@ fn chaos_stands_in_front_of_a_target_and_spoils_what_passes() {
     let cut = served.chat(&[], ASK_STREAM);
     assert!(!cut.whole && cut.text().matches("data:").count() <= 2);
     assert_eq!(ask("enforce", "empty:0.000001").text(), chat_json("The capital of France is Paris."));
+}
+
+#[test]
+fn a_request_at_temperature_zero_may_be_answered_from_memory_first() {
+    let upstream = sound("Red.");
+    let served =
+        Served::start(&tiers("enforce", &[&upstream], &format!("{FAST}[cache]\nserve_first = true\n")));
+    let ask = ASK.replace("\"messages\"", "\"temperature\":0,\"messages\"");
+    served.chat(&[], &ask);
+    eventually("it is kept", || served.proxy.cache().size().0 == 1);
+    let again = served.chat(&[], &ask);
+    assert_eq!((again.text(), again.header("x-touchstone-tier")), (chat_json("Red."), Some("cache")));
+    assert_eq!(again.header("x-touchstone-degraded"), None, "it is as good as a fresh one");
+    assert_eq!(upstream.calls(), 1);
+    served.chat(&[("x-touchstone-no-cache", "1")], &ask);
+    served.chat(&[], ASK);
+    assert_eq!(upstream.calls(), 3);
 }

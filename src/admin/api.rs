@@ -83,10 +83,21 @@ pub(super) fn health_report(surface: &Surface) -> (&'static str, Value) {
         "targets": targets,
         "routes": *routes,
         "store": store,
-        "shared_state": { "state": "off" },
+        "shared_state": shared_state(surface),
         "gate_stale": surface.gate.is_stale(surface.clock.now()),
     });
     (status, body)
+}
+
+/// `off`, `up`, or `lost` while this instance goes on with its local share.
+fn shared_state(surface: &Surface) -> Value {
+    match &surface.shared {
+        None => json!({ "state": "off" }),
+        Some(shared) => {
+            let state = if shared.is_up() { "up" } else { "lost" };
+            json!({ "state": state, "instances": shared.instances() })
+        }
+    }
 }
 
 pub(super) async fn target(State(surface): State<Surface>, Path(name): Path<String>) -> Response {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::admin::Budgets;
 use crate::metrics::{Metrics, UPKEEP_EVERY_MS};
 use crate::proxy::{FlowView, Proxy};
+use crate::shared::Shared;
 use crate::spend::Account;
 
 /// Gauges follow within this time, milliseconds.
@@ -54,13 +55,16 @@ fn money(account: &Account) -> Value {
 }
 
 /// Keeps the metrics of budgets, until the proxy is gone.
-pub(super) async fn upkeep(metrics: Metrics, proxy: Weak<Proxy>) {
+pub(super) async fn upkeep(metrics: Metrics, proxy: Weak<Proxy>, shared: Option<Shared>) {
     let mut every = tokio::time::interval(Duration::from_millis(SHOW_EVERY_MS));
     let mut turns = 0_u64;
     loop {
         every.tick().await;
         let Some(proxy) = proxy.upgrade() else { return };
         show(&metrics, &proxy);
+        if let Some(shared) = &shared {
+            metrics.shared_state_up().set_bool(shared.is_up());
+        }
         turns += 1;
         if turns.is_multiple_of(UPKEEP_EVERY_MS / SHOW_EVERY_MS) {
             metrics.upkeep();

@@ -16,6 +16,7 @@ use crate::monitor::target::Setup;
 use crate::prober::{Common, Prober, Subject};
 use crate::proxy::Live;
 use crate::schedule::Schedule;
+use crate::shared::Shared;
 
 /// Orders that wait for one prober.
 const ORDERS: usize = 16;
@@ -32,12 +33,13 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Probing {
     seed: u64,
+    shared: Option<Shared>,
     stop: watch::Sender<bool>,
 }
 
 impl Probing {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { seed, stop: watch::channel(false).0 }
+    pub(super) fn new(seed: u64, shared: Option<Shared>) -> Self {
+        Self { seed, shared, stop: watch::channel(false).0 }
     }
 
     /// Starts a prober for each target; what the monitor needs to know of each.
@@ -80,6 +82,7 @@ impl Probing {
                 gate: live.gate().clone(),
                 embedder: embedder.cloned(),
                 clock: clock.clone(),
+                shared: self.shared.clone(),
             };
             tokio::spawn(Prober::run(subject, common, orders_in, self.stop.subscribe()));
             let setup = Setup {

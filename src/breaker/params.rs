@@ -316,6 +316,14 @@ impl Params {
         }
     }
 
+    /// Why the target can never be degraded in capacity though that is switched on, if it cannot.
+    #[must_use]
+    pub fn can_never_degrade(&self) -> Option<String> {
+        let (at, opens) = (self.degrade_at?, self.failure_ratio?);
+        (at >= opens)
+            .then(|| format!("degrade_at of {at} is not below failure_ratio of {opens}, which opens first"))
+    }
+
     /// The preset the values started from.
     #[must_use]
     pub const fn preset_name(&self) -> Preset {

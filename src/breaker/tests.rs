@@ -446,6 +446,29 @@ fn a_clock_that_jumps_back_a_little_stands_and_far_is_corrected() {
 }
 
 #[test]
+fn another_instances_trip_is_taken_over_with_its_due_moment_and_an_operators_word_stands_above_it() {
+    let mut b = breaker();
+    let t = b.adopt(at(0), true, Some(at(20_000)), Cause::HardFaults, "elsewhere").expect("opens");
+    assert_eq!((t.to, t.due, t.generation), (BreakerState::Open, Some(at(20_000)), 1));
+    assert_eq!(
+        b.adopt(at(1), true, Some(at(90_000)), Cause::HardFaults, "again"),
+        None,
+        "it is open already"
+    );
+    assert_eq!(b.tick(at(19_999)), None);
+    assert_eq!(b.tick(at(20_000)).map(|t| t.to), Some(BreakerState::HalfOpen));
+    assert_eq!(b.trial(), Some(TrialKind::Burst), "a quality matter stays one");
+    let closed = b.adopt(at(21_000), false, None, Cause::BurstPassed, "elsewhere").expect("closes");
+    assert_eq!(closed.to, BreakerState::Closed);
+    assert!((b.admission(at(21_000)).share - 0.1).abs() < 1e-12, "the ramp begins here too");
+    let _ = b.operator(at(22_000), Action::Close, "");
+    assert_eq!(b.adopt(at(23_000), true, None, Cause::HardFaults, "elsewhere"), None);
+    let mut far = breaker();
+    let t = far.adopt(at(0), true, Some(at(u64::MAX - START)), Cause::FailureRatio, "x").expect("opens");
+    assert_eq!(t.due, Some(at(120_000)), "never longer than the longest open time");
+}
+
+#[test]
 fn a_late_failure_of_the_former_life_does_not_reopen() {
     let mut b = breaker();
     let due = half_open(&mut b, 0);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Config, Fault, names};
+use super::{Config, Fault, names, policy};
 use crate::plan::{Known, Route, is_url};
 use crate::upstream::TargetParams;
 
@@ -45,6 +45,7 @@ pub(super) fn faults(config: &Config) -> Vec<Fault> {
     listeners(config, &mut found);
     rules(config, &targets, &mut found);
     holding(config, &mut found);
+    policy::faults(config, &targets, &mut found);
     found
 }
 
@@ -102,6 +103,7 @@ pub(super) fn warnings(config: &Config) -> Vec<Fault> {
     blind_targets(config, &mut found);
     idle_rules(config, &mut found);
     hidden_routes(config, &mut found);
+    policy::warnings(config, &mut found);
     found
 }
 

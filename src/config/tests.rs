@@ -327,3 +327,62 @@ fn the_data_directory_is_where_it_was_said_to_be() {
     assert_eq!(config.data_dir(), dir.path().join("state"));
     assert_eq!(config.store_file(), dir.path().join("state/touchstone.db"));
 }
+
+#[test]
+fn policies_that_can_never_fire_are_told_by_their_place() {
+    let one = |more: &str| warnings(&format!("{TARGET}{more}"));
+    for (text, expected) in [
+        ("[retry]\ntokens_per_request = 0", "retry: no further try"),
+        ("[cost]\nper_hour_usd = 1.0", "cost: no limit can ever be reached"),
+        ("[fallback]\nmax_share = 0.4", "fallback.max_share: can never act"),
+        ("[hold]\nuntil = \"end\"", "hold: can never act"),
+        ("pool = \"gpu\"", "target[0].pool: pool `gpu` can never refuse"),
+        ("tokens_per_permit = 5", "target[0].tokens_per_permit: can never act"),
+        ("vram = { total_gb = 4, per_request_gb = 8 }", "target[0].vram: its memory"),
+        ("[breaker]\ndegrade_at = 0.6", "target[0].breaker: `a` can never be degraded"),
+        ("[chaos]\nfaults = { a = \"empty\" }", "chaos.faults: faults are put"),
+        (
+            "[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"cache\"]]\n[cache]\nentries = 0",
+            "route[0].tiers: the cache can never",
+        ),
+        (
+            "[[route]]\nname = \"r\"\npaths = [\"/v1/chat/completions\"]\ntiers = [[\"a\"], [\"passthrough\"]]",
+            "route[0].tiers: the step can never",
+        ),
+        (
+            "[[route]]\nname = \"r\"\ntiers = [[\"a\"]]\npick = [{ tier = 0, min_input_tokens = 9, max_input_tokens = 8 }]",
+            "route[0].pick[0]: can never fire",
+        ),
+        (
+            "[[route]]\nname = \"r\"\ntiers = [[\"a\"]]\npick = [{ tier = 0 }, { tier = 0, tools = true }]",
+            "route[0].pick[1]: is never asked",
+        ),
+    ] {
+        let told = one(text);
+        assert!(told.iter().any(|w| w.starts_with(expected)), "{text}: {told:?}");
+    }
+}
+
+#[test]
+fn names_of_budgets_pools_and_faults_must_lead_somewhere() {
+    for (text, expected) in [
+        ("[[cost.budget]]\nroute = \"x\"\nper_day_usd = 1.0", "cost.budget[0].route: there is no route"),
+        ("[[cost.budget]]\nkey = \"x\"\nper_day_usd = 1.0", "cost.budget[0].key: there is no proxy key"),
+        ("[chaos]\nfaults = { b = \"empty\" }", "chaos.faults.b: there is no target"),
+        (
+            "pool = \"g\"\nmax_concurrency = 3\n[[target]]\nname = \"b\"\nurl = \"http://h\"\npool = \"g\"\nmax_concurrency = 4",
+            "target[1].pool: pool `g` has 3 permits already",
+        ),
+        ("[shared]\nurl = \"http://h\"", "shared.url: must begin with redis://"),
+        ("[proxy]\nkey = [{ name = \"a\" }]", "proxy.key[0].key_env: give either"),
+        ("rate = { capacity = 0.0 }", "target[0].rate.capacity: must be"),
+        (
+            "[[route]]\nname = \"r\"\ntiers = [[\"a\"]]\npick = [{ tier = 3 }]",
+            "route[0].pick[0].tier: there is no tier 3",
+        ),
+        ("[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"http://\"]]", "route[0].tiers"),
+    ] {
+        let told = faults(&format!("{TARGET}{text}"));
+        assert!(told.iter().any(|f| f.starts_with(expected)), "{text}: {told:?}");
+    }
+}

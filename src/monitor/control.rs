@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Command;
 use super::run::{FALLBACK_CAPACITY, FALLBACK_SPAN_MS, Lane, Monitor, Start, Watched};
 use super::target::TargetCore;
+use crate::breaker::Cause;
 use crate::clock::Timestamp;
 use crate::gate::Gate;
 use crate::stats::TimeWindow;
@@ -22,6 +23,15 @@ impl Monitor {
                 if let Some(watched) = self.targets.get(&target) {
                     let _ = reply.send(watched.core.admission(now).state);
                 }
+            }
+            Command::Adopt(remote) => {
+                let Some(watched) = self.targets.get_mut(&remote.target) else { return };
+                let cause = Cause::parse(&remote.cause).unwrap_or(Cause::Restored);
+                let message = format!("another instance: {}", remote.message);
+                let effects = watched.core.adopt(now, remote.open, remote.due, cause, &message);
+                self.adopting = true;
+                self.apply(&remote.target, effects);
+                self.adopting = false;
             }
             Command::Reload { starts, lanes, gate } => self.reload(starts, lanes, gate, now),
             Command::Probe { target, reply } => {

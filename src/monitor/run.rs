@@ -28,9 +28,10 @@ use crate::event::{Event, EventKind};
 use crate::gate::{Gate, Published};
 use crate::metrics::Metrics;
 use crate::sample::{Done, Outcome};
+use crate::shared::Shared;
 use crate::stats::TimeWindow;
 use crate::store::Store;
-use crate::verdict::{BreakerState, Mode};
+use crate::verdict::{BreakerState, HealthState, Mode};
 
 /// Time passes for the cores at this pace.
 const TICK: Duration = Duration::from_millis(200);
@@ -90,6 +91,8 @@ pub struct Outlets {
     pub clock: Clock,
     /// Spreads open times between instances.
     pub seed: u64,
+    /// What several instances share.
+    pub shared: Option<Shared>,
 }
 
 pub(super) struct Watched {
@@ -113,7 +116,7 @@ impl Watched {
             golden: start.golden,
             calibration: None,
             next_call: None,
-            last_good: now,
+            last_good: Timestamp::ZERO,
             open_since: open.then_some(now),
         }
     }
@@ -129,6 +132,8 @@ pub struct Monitor {
     ticks: u32,
     pub(super) embedded_seen: u64,
     teller: Teller,
+    /// A state that another instance published is being taken over, and not told back.
+    pub(super) adopting: bool,
     pub(super) tests: SelfTests,
 }
 
@@ -173,6 +178,7 @@ impl Monitor {
             ticks: 0,
             embedded_seen: 0,
             teller: Teller::default(),
+            adopting: false,
             tests: SelfTests::default(),
         };
         for name in monitor.names() {
@@ -310,7 +316,8 @@ impl Monitor {
                 self.out.metrics.breaker_open_seconds(&name).add(seconds);
                 watched.open_since = Some(now);
             }
-            if watched.core.health().is_unsuspected() {
+            // only what was measured to be well is proven good
+            if watched.core.health().state() == HealthState::Healthy {
                 watched.last_good = now;
             }
             self.apply(&name, effects);
@@ -354,6 +361,9 @@ impl Monitor {
 
     /// A prober that cannot take an order is told again at the next tick: the core asks until it is done.
     fn order(&self, target: &str, order: Order) {
+        if self.is_anothers(target, &order) {
+            return;
+        }
         if let Some(watched) = self.targets.get(target) {
             let _ = watched.prober.try_send(order);
         }
@@ -363,6 +373,7 @@ impl Monitor {
         let now = self.out.clock.now();
         self.publish(target, now); // traffic first
         self.save(target);
+        self.share(target, transition);
         let Some(watched) = self.targets.get_mut(target) else { return };
         let open = matches!(transition.to, BreakerState::Open | BreakerState::ForcedOpen);
         watched.open_since = open.then_some(now);

@@ -308,6 +308,22 @@ impl TargetCore {
         effects
     }
 
+    /// Another instance's breaker of the same target has opened or closed.
+    #[must_use]
+    pub fn adopt(
+        &mut self,
+        now: Timestamp,
+        open: bool,
+        due: Option<Timestamp>,
+        cause: Cause,
+        message: &str,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let transition = self.breaker.adopt(now, open, due, cause, message);
+        self.tell_transition(transition, &mut effects);
+        effects
+    }
+
     /// An operator acts.
     #[must_use]
     pub fn operator(&mut self, now: Timestamp, action: breaker::Action, reason: &str) -> Vec<Effect> {

@@ -1,8 +1,27 @@
-//! Whether the published state of a target admits a call.
+//! Whether the published state of a target admits a call, and what a look at a tier comes to.
 
+use super::route::Member;
 use super::step::{Asked, Away, Board, Moment};
 use crate::clock::Timestamp;
 use crate::verdict::{BreakerState, Reason};
+
+/// A target that was called, and how often in a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Try {
+    pub(super) target: usize,
+    pub(super) max_context_tokens: Option<u64>,
+    pub(super) times: u32,
+}
+
+/// What a look at a tier came to.
+#[derive(Default)]
+pub(super) struct Picked<'r> {
+    pub(super) found: Option<(&'r Member, bool)>,
+    pub(super) soft: Option<&'r Member>,
+    pub(super) away: Option<Away>,
+    pub(super) refused: Option<Reason>,
+    pub(super) due: Option<Timestamp>,
+}
 
 /// Why it does not.
 pub(super) enum Refusal {

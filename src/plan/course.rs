@@ -1,21 +1,14 @@
 //! One request's way through the tiers of its route.
 
-use super::admit::{Refusal, admit, earliest};
+use super::admit::{Picked, Refusal, Try, admit, earliest};
 use super::fault::{Elsewhere, Fault, FaultKind, Same};
 use super::route::{Member, Route, Tier};
 use super::step::{Asked, Away, Board, Cost, GiveUp, Moment, Purse, Step, Wait};
 use crate::clock::Timestamp;
-use crate::verdict::{Flag, Mode, Reason};
+use crate::verdict::{BreakerState, Flag, Mode, Reason};
 
 /// The wait that an open breaker without a known due time is worth, milliseconds.
 const UNKNOWN_DUE_MS: u64 = 1_000;
-
-#[derive(Clone, Copy, Debug)]
-struct Try {
-    target: usize,
-    max_context_tokens: Option<u64>,
-    times: u32,
-}
 
 /// One request's way.
 #[derive(Debug)]
@@ -179,7 +172,7 @@ impl<'r> Course<'r> {
         if self.asked.no_retry || purse.tokens == 0 || !purse.shared {
             return None;
         }
-        let again = again.filter(|_| board.may_retry(last.target));
+        let again = again.filter(|_| board.may_retry(last.target) && self.still_admits(last, moment, board));
         let quality = fault.kind.same() == Same::Quality;
         if let (true, Some(wait)) = (quality, again) {
             self.quality_retries += 1;
@@ -194,6 +187,15 @@ impl<'r> Course<'r> {
             Some(wait) if !quality && self.is_alone() => Some(self.repeat(last, wait, board)),
             _ => None,
         }
+    }
+
+    /// Whether the target's breaker has not opened since it was called.
+    fn still_admits(&self, last: &Try, moment: &Moment, board: &impl Board) -> bool {
+        moment.stale
+            || matches!(
+                board.admission(last.target).state,
+                BreakerState::Closed | BreakerState::ForcedClosed | BreakerState::HalfOpen
+            )
     }
 
     /// The wait before the same target may be asked again, if it may.
@@ -446,13 +448,4 @@ impl<'r> Course<'r> {
         let (tier, cost) = (self.tier_at(self.depth), Cost::RequestAndShared);
         Step::Send { tier, target: last.target, probe: false, generation, wait, cost }
     }
-}
-
-#[derive(Default)]
-struct Picked<'r> {
-    found: Option<(&'r Member, bool)>,
-    soft: Option<&'r Member>,
-    away: Option<Away>,
-    refused: Option<Reason>,
-    due: Option<Timestamp>,
 }

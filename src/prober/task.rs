@@ -18,6 +18,7 @@ use crate::monitor::orders::{Calibrated, Called, Order, Report};
 use crate::prompt::{BurstReason, Prompt};
 use crate::sample::Outcome;
 use crate::schedule::{Context, Job, Schedule};
+use crate::shared::Shared;
 use crate::stats::distance;
 use crate::upstream::{Price, Upstream};
 use crate::verdict::{BreakerState, Source};
@@ -67,7 +68,12 @@ pub struct Common {
     pub embedder: Option<EmbedHandle>,
     /// Time.
     pub clock: Clock,
+    /// What several instances share; then one of them asks each target's canaries.
+    pub shared: Option<Shared>,
 }
+
+/// While another instance asks, this one looks again after so long.
+const OTHERS_TURN: Duration = Duration::from_millis(500);
 
 /// One target's prober.
 #[derive(Debug)]
@@ -162,6 +168,14 @@ impl Prober {
         }
         let now = self.common.clock.now();
         let context = self.context();
+        let others_turn = self.common.shared.as_ref().is_some_and(|shared| !shared.may_probe(&self.target));
+        if others_turn && self.baseline.is_some() {
+            tokio::select! {
+                order = orders.recv() => self.hear(order?),
+                () = tokio::time::sleep(LEAST_WAIT.max(OTHERS_TURN)) => {}
+            }
+            return Some(());
+        }
         if let Some(job) = self.schedule.next_job(now, &context) {
             return self.work(job, orders).await;
         }

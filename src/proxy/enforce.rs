@@ -21,7 +21,7 @@ use super::tap::Tap;
 use crate::cache::Entry;
 use crate::plan::{Away, Board, Cost, Course, Fault, FaultKind, GiveUp, Purse, Step, Traits, Wait};
 use crate::upstream::{Failure, FailureKind, Limits};
-use crate::verdict::{ErrorCode, FaultClass, Flag, Mode, Reason};
+use crate::verdict::{BreakerState, ErrorCode, FaultClass, Flag, Mode, Reason};
 
 /// When a fallback's share is worth asking for again, milliseconds.
 const SHARE_RETRY_MS: u64 = 5_000;
@@ -51,17 +51,32 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
     let turn = ledger.extra().next_turn();
     let mut tokens = live.retry.tokens_per_request();
     let mut left = Leftovers::default();
+    let mut failed = None;
     count_request(&ledger);
+    if inquiry.from_cache_first
+        && let Some(entry) = kept(&ledger, &inquiry)
+    {
+        return from_cache(ledger, entry, &course);
+    }
     let first = purse(&ledger, &inquiry, tokens);
     let mut step = course.first(&moment(&ledger, turn), &mut board, &first);
     loop {
         match step {
             Step::Send { tier, target, probe, generation, wait, cost } => {
                 let slot = if probe { board.take_slot() } else { None };
-                if !pay(&ledger, &board, target, cost, &mut tokens)
+                if !pay(&ledger, &board, target, cost, &mut tokens).await
                     || !pause(&mut ledger, wait, &inquiry).await
                 {
                     return give_up(ledger, left, GiveUp::NoTokens, &course);
+                }
+                if wait != Wait::None
+                    && let Some(fault) = failed
+                    && has_opened(&board, target)
+                {
+                    tokens += 1; // no call was made
+                    let purse = purse(&ledger, &inquiry, tokens);
+                    step = course.after(fault, &moment(&ledger, turn), &mut board, &purse);
+                    continue;
                 }
                 let further = cost == Cost::RequestAndShared;
                 let hold = match admit(&mut ledger, &inquiry, &board, target, slot, further).await {
@@ -81,6 +96,7 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
                     Tried::Done(response) => return response,
                     Tried::Again(back, fault) => {
                         ledger = back;
+                        failed = Some(fault);
                         let purse = purse(&ledger, &inquiry, tokens);
                         step = if inquiry.left_ms(&ledger) == Some(0) {
                             Step::GiveUp(GiveUp::Nothing)
@@ -92,9 +108,7 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
                 }
             }
             Step::Cache { tier } => {
-                let now = ledger.proxy.clock.now();
-                let found = inquiry.cache_key.and_then(|key| ledger.proxy.cache.find(&key, now));
-                if let Some(entry) = found {
+                if let Some(entry) = kept(&ledger, &inquiry) {
                     return from_cache(ledger, entry, &course);
                 }
                 let purse = purse(&ledger, &inquiry, tokens);
@@ -110,6 +124,17 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
             Step::GiveUp(why) => return give_up(ledger, left, why, &course),
         }
     }
+}
+
+/// The kept answer to this request, if there is one.
+fn kept(ledger: &Ledger, inquiry: &Inquiry) -> Option<Entry> {
+    let now = ledger.proxy.clock.now();
+    inquiry.cache_key.and_then(|key| ledger.proxy.cache.find(&key, now))
+}
+
+/// Whether the breaker has opened, as it may have while a request waited to ask again.
+fn has_opened(board: &GateBoard, target: usize) -> bool {
+    matches!(board.admission(target).state, BreakerState::Open | BreakerState::ForcedOpen)
 }
 
 /// The tier at which the route's rules let the request start.
@@ -216,7 +241,7 @@ fn head_wait(ledger: &Ledger, inquiry: &Inquiry, limits: &Limits) -> Duration {
 }
 
 /// Draws from every purse that the step costs.
-fn pay(ledger: &Ledger, board: &GateBoard, target: usize, cost: Cost, tokens: &mut u32) -> bool {
+async fn pay(ledger: &Ledger, board: &GateBoard, target: usize, cost: Cost, tokens: &mut u32) -> bool {
     if cost == Cost::Nothing {
         return true;
     }
@@ -234,7 +259,7 @@ fn pay(ledger: &Ledger, board: &GateBoard, target: usize, cost: Cost, tokens: &m
         if !flow.take_retry(retry, proxy.clock.now(), closed(&board.admission(target))) {
             return false;
         }
-        if !proxy.take_retry_token() {
+        if !proxy.take_retry_token().await {
             flow.note_further(Further::RefusedGlobal);
             return false;
         }

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::request::{Unread, Wishes, linger, model_in_path, path_with_model, read_body};
 use super::running::{Hold, Running};
 use super::{enforce, shadow, splice};
-use crate::cache::Key;
+use crate::cache::{Key, is_repeatable};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::gate::ProbeSlot;
 use crate::judge::{self, Ask, Head};
@@ -50,6 +50,8 @@ pub(super) struct Inquiry {
     pub(super) body: Bytes,
     pub(super) wishes: Wishes,
     pub(super) cache_key: Option<Key>,
+    /// A kept answer does as well as a fresh one.
+    pub(super) from_cache_first: bool,
     /// Where judging waits for the socket.
     pub(super) after: Option<Afterwork>,
 }
@@ -105,7 +107,8 @@ pub(super) async fn answer(
     let trace = travelling::ensure_trace(&mut parts.headers);
     let who = if extra.forwards_auth { parts.headers.get(header::AUTHORIZATION) } else { None };
     let stream = ask.as_ref().is_some_and(|ask| ask.stream);
-    let cacheable = live.routes[route].has_cache() && !wishes.no_cache;
+    let first = live.cache.serve_first() && extra.mode == Mode::Enforce && is_repeatable(&body);
+    let cacheable = (live.routes[route].has_cache() || first) && !wishes.no_cache;
     let cache_key = cacheable
         .then(|| {
             // Who has a key of its own is not told what another was answered.
@@ -142,6 +145,7 @@ pub(super) async fn answer(
         headers: parts.headers,
         body,
         wishes,
+        from_cache_first: first,
         cache_key,
         after: is_http1.then(|| after.clone()),
     };

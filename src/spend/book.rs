@@ -193,6 +193,18 @@ impl Book {
     /// Why [`Book::reserve`] would be denied, if it would.
     #[must_use]
     pub fn denial(&mut self, now: Timestamp, scopes: Scopes, amount: Nano) -> Option<Denied> {
+        self.denial_of_share(now, scopes, amount, 1)
+    }
+
+    /// The same where this is one of so many instances that share the limits and cannot ask each other.
+    #[must_use]
+    pub fn denial_of_share(
+        &mut self,
+        now: Timestamp,
+        scopes: Scopes,
+        amount: Nano,
+        instances: u32,
+    ) -> Option<Denied> {
         if let Some(limit) = self.per_request.filter(|limit| amount > *limit) {
             return Some(Denied::TooExpensive { amount, limit });
         }
@@ -204,6 +216,7 @@ impl Book {
             entry.window.tick(now);
             for span in Span::ALL {
                 let Some(limit) = span.limit(&entry.limit) else { continue };
+                let limit = Nano(limit.0 / u64::from(instances.max(1)));
                 let spent = entry.window.sum(now, span.minutes());
                 let wanted = spent.plus(entry.reserved).plus(amount);
                 if wanted > limit {
@@ -262,6 +275,17 @@ impl Book {
                 self.entries[usize::from(place)].window.restore(minute.at.min(now), minute.amount);
             }
         }
+    }
+
+    /// What one attempt may be expected to cost at most, if that is limited.
+    #[must_use]
+    pub const fn per_request(&self) -> Option<Nano> {
+        self.per_request
+    }
+
+    /// Names and limits of these accounts.
+    pub fn limits(&self, scopes: Scopes) -> impl Iterator<Item = (&Arc<str>, &Limit)> {
+        scopes.iter().map(|i| (&self.entries[i].scope, &self.entries[i].limit))
     }
 
     /// Names of these accounts, for the record of a reservation.

@@ -25,6 +25,16 @@ impl Daemon {
         Self::serve_with(config, &[])
     }
 
+    /// Likewise, with further arguments.
+    pub(crate) fn serve_args(config: &str, arguments: &[&str]) -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let file = dir.path().join("touchstone.toml");
+        std::fs::write(&file, config).expect("a temporary folder is writable");
+        let mut all = vec!["--config".to_owned(), file.display().to_string()];
+        all.extend(arguments.iter().map(|a| (*a).to_owned()));
+        Self::start(dir, &all, &[])
+    }
+
     /// Likewise, with these environment variables.
     pub(crate) fn serve_with(config: &str, environment: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
