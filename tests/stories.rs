@@ -216,7 +216,9 @@ fn a_high_entropy_model_opens_the_quality_breaker_before_its_answers_reach_the_c
         assert_eq!(
             (answer.status, answer.json()["error"]["code"].as_str()),
             (503, Some("breaker_open")),
-            "nothing bad was kept"
+            "nothing bad was kept: {n} {:?} {}",
+            answer.headers,
+            answer.text()
         );
     }
 }

@@ -377,6 +377,8 @@ impl Ledger {
             && class.is_none()
             && running.status == Some(200)
             && end == End::Complete
+            // an answer of a target that was found unfit meanwhile is suspect, however sound it looks
+            && self.live.gate.read(&target.name).admission.generation == running.generation
         {
             keep.store(&self.proxy.cache, &verdict, Arc::clone(&target.name), now);
         }
