@@ -35,7 +35,7 @@ const PREFIX: &str = "touchstone:";
 const LEASE: Ms = Ms::from_secs(5);
 
 /// `[shared]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawParams", into = "RawParams")]
 pub struct Params(RawParams);
 
@@ -54,12 +54,6 @@ struct RawParams {
 impl Default for RawParams {
     fn default() -> Self {
         Self { url: None, url_env: None, prefix: PREFIX.to_owned(), timeout_ms: TIMEOUT_MS, lease: LEASE }
-    }
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self(RawParams::default())
     }
 }
 

@@ -295,7 +295,7 @@ fn semaphore_deadlock_holders_that_vanish_in_every_way_leave_no_permit_behind() 
             }
             _ => {}
         }
-        while let Some((ticket, _, weight)) = pool.next() {
+        while let Some((ticket, _, weight)) = pool.admit_next() {
             waiting.retain(|t| *t != ticket);
             held.push(weight);
         }
@@ -305,7 +305,7 @@ fn semaphore_deadlock_holders_that_vanish_in_every_way_leave_no_permit_behind() 
     for weight in held {
         pool.release(0, weight, 1, None);
     }
-    while let Some((_, _, weight)) = pool.next() {
+    while let Some((_, _, weight)) = pool.admit_next() {
         pool.give_back(0, weight);
     }
     assert_eq!(pool.total_in_use(), 0);

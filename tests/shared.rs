@@ -5,13 +5,13 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::daemon::Daemon;
 use support::process::Process;
 use support::{free_port, http, tool, wait_for};
-use touchstone::clock::Clock;
+use touchstone::clock::{Clock, Stopwatch};
 use touchstone::shared::{Params, Reserved, Scope, Shared};
 use touchstone::sim::{Sim, SimHandle};
 
@@ -40,7 +40,7 @@ fn params(port: u16, more: &str) -> Params {
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
+    let started = Stopwatch::start();
     while !holds() {
         assert!(started.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -58,7 +58,7 @@ fn three_instances_draw_on_one_bucket_one_purse_and_one_lease() {
         let (all, _states): (Vec<Shared>, Vec<_>) = (0..3).map(|_| start()).unzip();
         until("all are up and see each other", || all.iter().all(|s| s.is_up() && s.instances() == 3)).await;
 
-        let (taken, began) = (AtomicUsize::new(0), Instant::now());
+        let (taken, began) = (AtomicUsize::new(0), Stopwatch::start());
         let tries = (0..1_000).map(|i| {
             let (shared, taken) = (&all[i % 3], &taken);
             async move {
@@ -153,7 +153,7 @@ fn a_trip_is_known_to_all_within_a_second_and_a_redis_that_dies_loses_no_request
     while daemons[0].breaker("first") != "open" {
         daemons[0].chat(&ask());
     }
-    let tripped = Instant::now();
+    let tripped = Stopwatch::start();
     wait_for("the trip to be known to all", Duration::from_secs(10), || {
         daemons[1..].iter().all(|d| d.breaker("first") == "open").then_some(())
     });

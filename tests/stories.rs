@@ -8,12 +8,13 @@ mod upstream;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::daemon::Daemon;
 use support::{http, wait_for};
 use tokio::runtime::Runtime;
+use touchstone::clock::Stopwatch;
 use upstream::{Upstream, chunk, end, json as answer_json, sse_head};
 
 fn runtime() -> Runtime {
@@ -169,7 +170,7 @@ fn two_seconds_of_latency_drain_the_retry_budget_and_open_the_breaker_before_the
     let upstream = honest();
     let limits = "[limits]\nheaders = \"1s\"\nfirst_text = \"1s\"\n";
     let daemon = Daemon::serve_args(&two_tiers(&upstream, limits, "latency=2s", "small"), &["--allow-chaos"]);
-    let started = Instant::now();
+    let started = Stopwatch::start();
     let mut codes = Vec::new();
     let mut steps = 0;
     while daemon.breaker("large") != "open" {

@@ -86,7 +86,7 @@ pub enum Answer {
         /// Permits taken.
         weight: u32,
     },
-    /// Wait for this ticket to come out of [`Pool::next`], at most `patience_ms`.
+    /// Wait for this ticket to come out of [`Pool::admit_next`], at most `patience_ms`.
     Queued {
         /// The place.
         ticket: Ticket,
@@ -267,7 +267,7 @@ impl Pool {
 
     /// The next in the queue that may go ahead, its member and its weight; call it until there is none.
     #[must_use]
-    pub fn next(&mut self) -> Option<(Ticket, usize, u32)> {
+    pub fn admit_next(&mut self) -> Option<(Ticket, usize, u32)> {
         let mut at = None;
         for (i, waiter) in self.waiting.iter().enumerate() {
             if !self.fits_pool(waiter.weight) {

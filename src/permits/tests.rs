@@ -41,9 +41,9 @@ fn the_fourth_call_waits_for_a_card_of_three_and_goes_when_one_ends() {
     }
     assert!(pool.is_busy(0));
     let ticket = queued(pool.acquire(&ask(0), at(0)));
-    assert_eq!((pool.waiting(0), pool.next()), (1, None));
+    assert_eq!((pool.waiting(0), pool.admit_next()), (1, None));
     pool.release(0, 1, 500, Some(true));
-    assert_eq!(pool.next(), Some((ticket, 0, 1)));
+    assert_eq!(pool.admit_next(), Some((ticket, 0, 1)));
     assert_eq!((pool.in_use(0), pool.waiting(0)), (3, 0));
     assert!(!pool.cancel(ticket), "it was granted");
 }
@@ -108,11 +108,11 @@ fn nobody_passes_a_heavy_request_and_a_full_member_holds_up_nobody_else() {
     granted(pool.acquire(&Ask { tokens: 3, ..ask(0) }, at(0)));
     let heavy = queued(pool.acquire(&Ask { tokens: 4, ..ask(0) }, at(0)));
     queued(pool.acquire(&ask(1), at(0)));
-    assert_eq!(pool.next(), None, "the light one waits behind");
+    assert_eq!(pool.admit_next(), None, "the light one waits behind");
     pool.release(0, 3, 10, None);
-    assert_eq!(pool.next().map(|(t, ..)| t), Some(heavy));
+    assert_eq!(pool.admit_next().map(|(t, ..)| t), Some(heavy));
     pool.release(0, 4, 10, None);
-    assert!(pool.next().is_some());
+    assert!(pool.admit_next().is_some());
     // member 1 is full now, member 0 is not
     queued(pool.acquire(&ask(1), at(0)));
     granted(pool.acquire(&Ask { tokens: 1, ..ask(0) }, at(0)));
@@ -181,7 +181,7 @@ fn another_configuration_keeps_what_is_out() {
     pool.release(0, 1, 1, None);
     queued(pool.acquire(&ask(0), at(1)));
     pool.release(0, 1, 1, None);
-    assert!(pool.next().is_some());
+    assert!(pool.admit_next().is_some());
     assert_eq!(pool.total_in_use(), 2);
 }
 
@@ -261,7 +261,7 @@ proptest! {
                 }
                 _ => {}
             }
-            while let Some((ticket, member, weight)) = pool.next() {
+            while let Some((ticket, member, weight)) = pool.admit_next() {
                 waiting.retain(|t| *t != ticket);
                 holding.push((member, weight));
             }
@@ -274,7 +274,7 @@ proptest! {
         }
         for (member, weight) in std::mem::take(&mut holding) {
             pool.release(member, weight, 1, None);
-            while let Some((ticket, member, weight)) = pool.next() {
+            while let Some((ticket, member, weight)) = pool.admit_next() {
                 waiting.retain(|t| *t != ticket);
                 pool.give_back(member, weight);
             }

@@ -29,7 +29,7 @@ pub(super) struct PoolState {
 impl PoolState {
     /// Lets all go ahead that may.
     pub(super) fn wake(&mut self) {
-        while let Some((ticket, member, weight)) = self.pool.next() {
+        while let Some((ticket, member, weight)) = self.pool.admit_next() {
             let sent = self.granted.remove(&ticket).map(|sender| sender.send(weight));
             if sent != Some(Ok(())) {
                 self.pool.give_back(member, weight); // it left in this very moment

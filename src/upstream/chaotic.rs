@@ -73,7 +73,7 @@ pub(super) async fn send(
         return Ok(refused(status, transport.retry_after));
     }
     let spoil = Spoil::of(condition, &transport);
-    let swapped = condition.swapped.then(|| chaos.swap_model.as_deref()).flatten();
+    let swapped = chaos.swap_model.as_deref().filter(|_| condition.swapped);
     let asked = swapped.and_then(|name| swap(&mut call, name));
     if spoil.is_some() || swapped.is_some() {
         call.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
