@@ -17,16 +17,19 @@
 //! quiz, chords), and scripts that the models do
 //! not cover. The fitting, its material and its error rates stand in README.md beside the tables.
 
+mod data;
 mod english;
 mod features;
+mod letters;
 mod network;
+mod noise;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Prompt;
 use english::english;
-use features::{FOREIGN_LETTERS, MIXED_SCRIPTS, REPLACEMENTS, features};
+use features::{FOREIGN_LETTERS, FUNCTION, MIXED_SCRIPTS, REPLACEMENTS, UNKNOWN, features};
 
 /// Log-odds at which the flag is raised. Of 848 blocks of sound model answers never seen in fitting none
 /// reached 1; of some 9,000 of other sound text (prose, code and tables, and languages that fitting had
@@ -55,8 +58,8 @@ const MOST_CONTENT_WORDS: usize = 40;
 const ODD_PROMPT: f32 = 4.0;
 /// Share of letters outside Latin above which a block is not judged by the network.
 const FOREIGN_SHARE: f32 = 0.3;
-/// A run of characters without blanks: from this length it may be an address or a key.
-const OPAQUE_CHARS: usize = 24;
+/// Log-odds of a block that is noise: enough by itself, and forgiven once in sound text like any strange block.
+const NOISE: f32 = 4.0;
 
 /// Evidence that grows with every implausible block.
 #[derive(Clone, Debug)]
@@ -148,7 +151,7 @@ impl Gibberish {
 
     /// Drops the word that ends here if it is an address, a key or the like.
     fn end_word(&mut self) {
-        if is_opaque(&self.block[self.word_at..]) {
+        if data::is_opaque(&self.block[self.word_at..]) {
             self.block.truncate(self.word_at);
         }
         self.word_at = self.block.len();
@@ -162,7 +165,10 @@ impl Gibberish {
         }
         #[allow(clippy::cast_precision_loss)] // a few dozen
         let missing = SHORT_FULL_BYTES.saturating_sub(block.len()) as f32;
-        let odds = odds(&block).clamp(-MOST, MOST) - missing * SHORT_DOUBT;
+        let mut odds = odds(&block).clamp(-MOST, MOST) - missing * SHORT_DOUBT;
+        if missing > 0.0 && self.blocks > 0 {
+            odds = odds.min(0.0); // the tail of a long text, which full blocks have judged
+        }
         // Plainly sound whatever the question was: then the question is not read.
         let with_question = if self.sum + odds + NOTHING_TAKEN_UP <= -CREDIT {
             odds
@@ -197,12 +203,30 @@ fn odds(block: &str) -> f32 {
         return 0.0;
     }
     let features = features(block);
+    if noise::is_noise(block, &features) {
+        return NOISE;
+    }
     if features[FOREIGN_LETTERS] > FOREIGN_SHARE {
         // Another script: only what is wrong in any script counts.
         let broken = features[REPLACEMENTS] > 0.05 || features[MIXED_SCRIPTS] > 0.2;
         return if broken { LIMIT } else { -LIMIT };
     }
-    network::fitted().odds(&features)
+    let odds = network::fitted().odds(&features);
+    if odds > 0.0 && (data::is_data(block) || is_other_language(block, &features)) { 0.0 } else { odds }
+}
+
+/// Accented letters of a block that is not English, most of whose words are known and few of them English ones
+/// that join others: none of 132 blocks of damaged answers is so.
+const ACCENTS: usize = 2;
+const MAX_FUNCTION: f32 = 0.15;
+const MAX_UNKNOWN: f32 = 0.6;
+
+/// Whether a block is plainly prose of another Latin language: of its word order the network knows nothing.
+fn is_other_language(block: &str, features: &[f32; features::FEATURES]) -> bool {
+    let accented = |c: &char| c.is_alphabetic() && ('\u{c0}'..'\u{250}').contains(c);
+    features[FUNCTION] < MAX_FUNCTION
+        && features[UNKNOWN] < MAX_UNKNOWN
+        && block.chars().filter(accented).count() >= ACCENTS
 }
 
 /// Labels among the words of a list of letters, in percent: none of 1,200 blocks of damaged answers has so
@@ -304,16 +328,6 @@ fn asks_for_oddities(prompt: &str) -> bool {
     ]
     .iter()
     .any(|word| lower.contains(word))
-}
-
-/// An address, a key, a checksum: long, without blanks, and of what such things are made.
-fn is_opaque(word: &str) -> bool {
-    if word.len() < OPAQUE_CHARS {
-        return false;
-    }
-    let made_of = |c: char| c.is_ascii_alphanumeric() || "+/=_-.:%?&#@~,".contains(c);
-    let digits = word.bytes().filter(u8::is_ascii_digit).count();
-    word.contains("://") || word.contains("www.") || word.chars().all(made_of) && digits * 10 >= word.len()
 }
 
 /// Beginnings of the content words of a prompt; none where there are too many.

@@ -91,6 +91,11 @@ impl English {
         self.ranks.get(lower).is_some_and(|rank| *rank < COMMON)
     }
 
+    /// The common words.
+    pub(super) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
+        WORDS.lines()
+    }
+
     /// −ln P of a symbol: after the two before it, after the one before it, and alone.
     pub(super) fn surprise(before: [Symbol; 2], symbol: Symbol) -> [f32; 3] {
         let alone = sixteenths(TABLES[usize::from(symbol.0)]);

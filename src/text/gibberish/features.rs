@@ -8,10 +8,13 @@ use super::english::{English, Symbol, english, sign};
 /// How many numbers describe a block.
 pub(super) const FEATURES: usize = 39;
 
-/// Where three of them stand that are read by themselves.
+/// Where those of them stand that are read by themselves.
+pub(super) const SPELLING: usize = 6;
+pub(super) const UNKNOWN: usize = 9;
 pub(super) const FOREIGN_LETTERS: usize = 30;
 pub(super) const REPLACEMENTS: usize = 31;
 pub(super) const MIXED_SCRIPTS: usize = 32;
+pub(super) const FUNCTION: usize = 33;
 
 /// Symbols so surprising that prose has few of them, nats.
 const RARE: f32 = 8.0;
