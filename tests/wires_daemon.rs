@@ -33,7 +33,7 @@ impl Stage {
         });
         let mut config = format!(
             "mode = \"{mode}\"\n[quality.canary]\nevery = \"off\"\n[quality.burst]\nevery = \"off\"\n\
-             on_suspicion = false\n"
+             on_suspicion = false\n[proxy]\nmax_analysis_cpu_share = 1\n"
         );
         // One target each, so that a bad answer closes no way to the next.
         for answer in wires::all() {
