@@ -7,6 +7,8 @@ use crate::verdict::{FaultClass, Flag, Reason};
 pub enum FaultKind {
     /// 429, 503, 529, or the same said in a body.
     Backpressure,
+    /// The target's quota or money is spent, which does not pass by itself.
+    Spent,
     /// No connection, a reset before any byte, a 5xx, 408 or 425.
     Broken,
     /// Accepted, then silence up to a limit.
@@ -79,7 +81,7 @@ impl FaultKind {
     #[must_use]
     pub const fn reason(self) -> (Reason, Option<Flag>) {
         match self {
-            Self::Backpressure => (Reason::CoolingDown, None),
+            Self::Backpressure | Self::Spent => (Reason::CoolingDown, None),
             Self::Silent => (Reason::Slow, None),
             Self::Quality(flag) => (Reason::Quality, Some(flag)),
             Self::ContextLength => (Reason::ContextTooLong, None),
@@ -104,7 +106,7 @@ impl FaultKind {
     #[must_use]
     pub const fn class(self) -> FaultClass {
         match self {
-            Self::Backpressure => FaultClass::Backpressure,
+            Self::Backpressure | Self::Spent => FaultClass::Backpressure,
             Self::Broken | Self::Cut => FaultClass::Upstream,
             Self::Silent => FaultClass::Slow,
             Self::Quality(_) => FaultClass::QualityHard,

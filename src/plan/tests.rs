@@ -323,6 +323,7 @@ fn any_kind() -> impl Strategy<Value = FaultKind> {
         Just(FaultKind::ContextLength),
         Just(FaultKind::ContentFilter),
         Just(FaultKind::Misconfigured),
+        Just(FaultKind::Spent),
         Just(FaultKind::Caller),
     ]
 }

@@ -26,6 +26,9 @@ pub(super) fn fault_of(status: Option<u16>, verdict: &Verdict) -> Option<FaultKi
     if filtered && failed {
         return Some(FaultKind::ContentFilter);
     }
+    if verdict.class == Some(FaultClass::Backpressure) && verdict.lasting {
+        return Some(FaultKind::Spent);
+    }
     if let Some(kind) = FaultKind::of_status(status) {
         return Some(kind);
     }
@@ -96,5 +99,9 @@ mod tests {
         assert_eq!(fault(400, Some(Client), &[], long), Some(FaultKind::ContextLength));
         assert_eq!(fault(400, Some(Client), &[], Some("bad")), Some(FaultKind::Caller));
         assert_eq!(fault(404, Some(Client), &[], None), Some(FaultKind::Misconfigured));
+        let spent = Verdict { lasting: true, ..verdict(Some(Backpressure), &[Flag::RateLimited], None) };
+        for status in [200, 402, 429] {
+            assert_eq!(fault_of(Some(status), &spent), Some(FaultKind::Spent), "{status}");
+        }
     }
 }

@@ -217,8 +217,7 @@ async fn try_once(
             Some(fault) => {
                 left.status = Some(answer.status);
                 left.failure = None;
-                let usable = |a: &WholeAnswer| a.status.is_success();
-                if usable(&answer) || !left.answer.as_ref().is_some_and(usable) {
+                if is_usable(&answer) || !left.answer.as_ref().is_some_and(is_usable) {
                     left.answer = Some(WholeAnswer { tier, fault: Some(fault.kind), ..*answer });
                 }
                 Tried::Again(ledger, fault)
@@ -377,10 +376,16 @@ fn omitted(mut ledger: Box<Ledger>, body: bytes::Bytes) -> Response<Body> {
     response
 }
 
+/// Whether an answer may be delivered though it is bad: a success status without a body says nothing.
+fn is_usable(answer: &WholeAnswer) -> bool {
+    answer.status.is_success() && !answer.body.trim_ascii().is_empty()
+}
+
 /// The best that is left: a whole answer though it is bad, the upstream's own error, or the daemon's.
 fn give_up(ledger: Box<Ledger>, left: Leftovers, why: GiveUp, course: &Course<'_>) -> Response<Body> {
     let Leftovers { answer, failure, status } = left;
-    let usable = answer.as_ref().is_some_and(|a| a.status.is_success());
+    let usable = answer.as_ref().is_some_and(is_usable);
+    let answer = answer.filter(|a| usable || !a.status.is_success());
     if let Some(answer) = answer
         && (usable || (failure.is_none() && why != GiveUp::NoTokens))
     {
