@@ -31,7 +31,7 @@ pub struct Args {
     /// Record decisions only, or apply them [default: shadow]
     #[arg(long, value_name = "shadow|enforce", value_parser = mode)]
     pub mode: Option<Mode>,
-    /// Put the faults of [chaos] in front of targets; never where anyone depends on the answers
+    /// Put the faults of `[chaos]` in front of targets; never where anyone depends on the answers
     #[arg(long)]
     pub allow_chaos: bool,
     /// Where database, baselines and admin token are kept

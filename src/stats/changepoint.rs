@@ -36,7 +36,9 @@ mod tests {
             let step: Vec<f64> =
                 noise.iter().enumerate().map(|(i, x)| x + f64::from(u8::from(i >= 25))).collect();
             let place = pettitt(&step, 1e-4).expect("a step");
-            assert!(place.abs_diff(25) <= 3, "{place}: the nearest value of the other level may join");
+            // A value joins the early side while fewer early ones stand below it than late ones above:
+            // of 35 late values the five lowest may, if they come first.
+            assert!((25..=30).contains(&place), "{place}");
         }
         assert!(found <= 10, "{found} of 500 at 1 %");
         assert_eq!(pettitt(&[1.0; 50], 0.5), None);
