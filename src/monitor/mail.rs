@@ -12,6 +12,9 @@ use tokio::sync::Notify;
 
 use super::{Fact, Observed};
 
+/// After so many reports others have a turn: less than half a millisecond of work.
+const BREATH: u32 = 64;
+
 /// Reports that have gathered, in the order of their arrival.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -71,6 +74,14 @@ impl Mail {
             tokio::time::sleep(pause).await;
         }
         self.bell.notified().await;
+    }
+}
+
+/// A turn for others after every so many reports.
+pub(super) async fn breathe(since: &mut u32) {
+    *since += 1;
+    if (*since).is_multiple_of(BREATH) {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::board::{Board, RouteCard};
 use super::live::{Embedded, Live};
+use super::mail::breathe;
 use super::orders::{Order, Report};
 use super::selftests::SelfTests;
 use super::target::{Effect, EventOf, Setup, TargetCore};
@@ -37,8 +38,6 @@ use crate::verdict::{BreakerState, HealthState, Mode};
 const TICK: Duration = Duration::from_millis(200);
 /// Reports gather for so long between two readings.
 const PAUSE: Duration = Duration::from_millis(1);
-/// After so many reports others have a turn: less than half a millisecond of work.
-const BREATH: u32 = 64;
 /// The board and the metrics are renewed every so many ticks, and at every transition.
 const SHOW_EVERY: u32 = 5;
 /// A route's fallback ratio looks back so far, milliseconds.
@@ -466,13 +465,6 @@ impl Monitor {
 }
 
 /// Ready when `stop` has turned true, or nobody is left who could turn it.
-async fn breathe(since: &mut u32) {
-    *since += 1;
-    if (*since).is_multiple_of(BREATH) {
-        tokio::task::yield_now().await;
-    }
-}
-
 async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
