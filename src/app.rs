@@ -38,7 +38,7 @@ pub use greeting::introduce;
 
 use greeting::greeting;
 use probing::Probing;
-pub use watch::reload_on_change;
+pub use watch::{ConfigFile, reload_on_change};
 
 /// Observations that wait for the monitor; about ten seconds of heavy traffic.
 const OBSERVED_CAPACITY: usize = 4_096;

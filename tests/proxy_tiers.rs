@@ -236,9 +236,9 @@ fn chaos_stands_in_front_of_a_target_and_spoils_what_passes() {
     assert!(ask("shadow", "latency=300ms").took >= Duration::from_millis(300));
     let empty = ask("shadow", "empty");
     assert_eq!(empty.json()["choices"][0]["message"]["content"], "");
-    let noise = ask("enforce", "gibberish");
+    let noise = ask("enforce", "loop");
     assert!(
-        noise.header("x-touchstone-verdict").is_some_and(|v| v.contains("gibberish")),
+        noise.header("x-touchstone-verdict").is_some_and(|v| v.contains("repetition")),
         "{:?}",
         noise.headers
     );

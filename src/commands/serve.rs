@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{out, runtime};
-use crate::app;
+use crate::app::{self, ConfigFile};
 use crate::cli::{DONE, USAGE};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
@@ -71,15 +71,16 @@ impl Args {
 /// # Errors
 /// A faulty configuration, or what keeps the daemon from starting.
 pub fn run(args: &Args) -> anyhow::Result<u8> {
+    let file = args.config.as_deref().map(ConfigFile::new);
     let config = args.configuration()?;
     config.sections.log.start();
     for warning in config.warnings() {
         tracing::warn!(%warning, "configuration");
     }
-    runtime()?.block_on(serve(args, config))
+    runtime()?.block_on(serve(args, config, file))
 }
 
-async fn serve(args: &Args, config: Config) -> anyhow::Result<u8> {
+async fn serve(args: &Args, config: Config, file: Option<ConfigFile>) -> anyhow::Result<u8> {
     let mut stop = Stop::new()?;
     let introduced = config.clone();
     let running = match app::start(config, Clock::system()).await {
@@ -98,7 +99,7 @@ async fn serve(args: &Args, config: Config) -> anyhow::Result<u8> {
         std::future::pending::<()>().await;
     };
     let reload = async {
-        match &args.config {
+        match file {
             Some(file) => app::reload_on_change(&running, file, || Ok(args.configuration()?)).await,
             None => std::future::pending().await,
         }
