@@ -226,7 +226,7 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
     tokio::spawn(budgets::upkeep(metrics, Arc::downgrade(&proxy), shared.clone()));
 
     let said = format!("started in {} mode", config.mode);
-    store.record_event(lifecycle(&clock, "started", said));
+    tell(&board, &store, lifecycle(&clock, "started", said));
     let shared = Shared {
         proxy,
         store,
@@ -269,8 +269,7 @@ impl Running {
     fn tell_reload(&self, reason: &str, message: String) {
         let mut event = lifecycle(&self.shared.clock, reason, message);
         event.kind = EventKind::Config;
-        self.board.tell(Arc::new(event.clone()));
-        self.shared.store.record_event(event);
+        tell(&self.board, &self.shared.store, event);
     }
 
     /// Stops: no new callers, answers under way end within `deadline`, then everything is saved.
@@ -391,6 +390,18 @@ fn seed() -> u64 {
     let mut bytes = [0_u8; 8];
     let _ = getrandom::fill(&mut bytes); // without randomness instances are spread less, no more
     u64::from_le_bytes(bytes)
+}
+
+/// Records an event, and tells those who follow once it can be read back: a follower finds it in the past
+/// or hears of it.
+fn tell(board: &Board, store: &Store, mut event: Event) {
+    let (board, ack) = (board.clone(), store.record_event(event.clone()));
+    tokio::spawn(async move {
+        if let Ok(id) = ack.durable().await {
+            event.id = id; // otherwise it is kept in memory without a number
+        }
+        board.tell(Arc::new(event));
+    });
 }
 
 fn lifecycle(clock: &Clock, reason: &str, message: String) -> Event {
