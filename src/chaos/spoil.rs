@@ -118,9 +118,9 @@ impl Spoil {
     }
 }
 
-/// Fragments as a model with broken weights prints them.
+/// Letters without a word among them, as a model with broken weights prints them at worst.
 fn noise(bytes: usize, below: &mut dyn FnMut(usize) -> usize) -> String {
-    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789#$%&*_|~^<>";
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
     let mut out = String::with_capacity(bytes + 16);
     while out.len() < bytes {
         for _ in 0..2 + below(9) {
