@@ -82,6 +82,15 @@ impl Stage {
             .unwrap_or_else(|fault| panic!("{}: {fault}", id(case)))
     }
 
+    /// Asks; once more if nothing reached the upstream. A server that closes a kept connection, as the case
+    /// before may end, loses what is written to it at that moment (RFC 9112, section 9.5), and shadow mode
+    /// repeats nothing.
+    fn ask_reaching(&self, case: &Value) -> Answer {
+        let before = self.seen(case).len();
+        let answer = self.ask(case, &[]);
+        if answer.status == 502 && self.seen(case).len() == before { self.ask(case, &[]) } else { answer }
+    }
+
     /// What reached the upstream for this case.
     fn seen(&self, case: &Value) -> Vec<Seen> {
         self.upstream.seen().into_iter().filter(|s| s.header(CASE) == Some(id(case))).collect()
@@ -180,7 +189,7 @@ fn every_observed_case_passes_and_is_told_for_what_it_is() {
     let mut faults = Vec::new();
     for case in all.iter().filter(|c| !leaves(c)) {
         let asked = case["upstream"]["sequence"].as_array().map_or(1, Vec::len);
-        let answers: Vec<Answer> = (0..asked).map(|_| stage.ask(case, &[])).collect();
+        let answers: Vec<Answer> = (0..asked).map(|_| stage.ask_reaching(case)).collect();
         let (n, answer) = (answers.len() - 1, answers.last().expect("one"));
         let seen = stage.seen(case);
         let told = cases::answer(&case["upstream"], &seen[n], n);
