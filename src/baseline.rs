@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::verdict::ClassOutput;
+use crate::verdict::{ClassOutput, Wire};
 
 /// Format version that is written and read.
 pub const BASELINE_VERSION: u32 = 1;
@@ -117,6 +117,36 @@ pub struct CanaryBaseline {
     pub tested: Tested,
 }
 
+/// One input at which two first tokens were nearly tied on the healthy target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BorderInput {
+    /// What is asked: about one token.
+    pub text: String,
+    /// Logprob of the likeliest first token less that of the next, nats; of an upstream without logprobs an
+    /// estimate from draws.
+    pub margin: f64,
+    /// How often each first token was seen at temperature 0, bare.
+    pub first_tokens: BTreeMap<String, u32>,
+}
+
+/// What calibration found out about border inputs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BorderBaseline {
+    /// Protocol they are asked in.
+    pub wire: Wire,
+    /// Inputs tried.
+    pub candidates: u32,
+    /// Chance that a healthy target answers an input with a first token that it never showed, 0..1.
+    pub flips: f64,
+    /// Promised mean number of answers between false alarms.
+    pub promise: f64,
+    /// Expected answers until a finding, change by change, as simulated.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub delays: BTreeMap<String, f64>,
+    /// Each by its id.
+    pub inputs: BTreeMap<Arc<str>, BorderInput>,
+}
+
 /// A target's frozen healthy self.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
@@ -141,6 +171,9 @@ pub struct Baseline {
     /// What the arms that watch canaries rest on; `None` where no canary was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryBaseline>,
+    /// Border inputs; `None` where none were looked for, or too few found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub border: Option<BorderBaseline>,
     /// The calibration's verdict in words.
     pub verdict: Vec<String>,
 }

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | A1 canary scores, A3 first tokens | [`canary`], [`conformal`], [`novelty`] | raise suspicion |
 //! | C1 blocks of live answers | [`blocks`], [`conformal`] | raise suspicion |
+//! | A2 border inputs, without logprobs | [`border`] | raise suspicion |
 //! | B1 golden burst | [`burst`] | open |
 //! | C2 hard faults of live answers | [`hard_faults`] | open |
 //! | plain rules over time | [`rule`] | what the rule says |
@@ -16,6 +17,7 @@
 //! ([`selftest`]), and may raise suspicion only.
 
 pub mod blocks;
+pub mod border;
 mod bound;
 pub mod burst;
 pub mod calibration;
@@ -32,6 +34,7 @@ pub mod selftest;
 pub mod signal;
 
 pub use blocks::Blocks;
+pub use border::Border;
 pub use bound::upper95;
 pub use burst::Burst;
 pub use canary::Canaries;

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use baselines::{BaselineError, Baselines, mismatches};
-pub use request::{CANARY_TOKENS_WITHOUT_LOGPROBS, SEED, request};
+pub use request::{CANARY_TOKENS_WITHOUT_LOGPROBS, request};
 
 use crate::baseline::sha256_hex;
 use crate::prompt::{Prompt, PromptKind};

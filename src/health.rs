@@ -192,7 +192,7 @@ impl Health {
             Level::Alert => return None,
             Level::Suspect => {
                 self.last_suspicion = now;
-                self.changed_arm |= matches!(finding.arm, Arm::A1 | Arm::A3);
+                self.changed_arm |= matches!(finding.arm, Arm::A1 | Arm::A2 | Arm::A3);
                 // A lost signal stays lost; what had changed is not healthy again for a sound burst.
                 self.lasting |= matches!(finding.arm, Arm::Coverage | Arm::Output)
                     || self.quality == HealthState::Changed;

@@ -129,6 +129,21 @@ pub struct Prompt {
     pub tags: Vec<String>,
 }
 
+/// How an answer to a golden prompt is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Temperature; 0 takes the likeliest token each time.
+    pub temperature: f64,
+    /// Seed, where the wire has one.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// How every golden prompt is asked. Temperature 0 already makes most engines repeat themselves; the seed
+    /// does so for those that break ties, or route to experts, at random. Any fixed number serves.
+    pub const GREEDY: Self = Self { temperature: 0.0, seed: 7 };
+}
+
 const fn default_max_tokens() -> u32 {
     24
 }

@@ -164,10 +164,16 @@ impl Schedule {
         if burst.every_ms() != self.burst.every_ms() {
             self.next_burst = self.after(now, burst.every_ms());
         }
+        self.set_canaries(canaries);
+        (self.canary, self.burst, self.bursts) = (canary, burst, bursts);
+    }
+
+    /// Sets the number of canaries; another one begins a new round.
+    pub fn set_canaries(&mut self, canaries: usize) {
         if canaries != self.canaries {
             self.round.clear();
+            self.canaries = canaries;
         }
-        (self.canary, self.burst, self.canaries, self.bursts) = (canary, burst, canaries, bursts);
     }
 
     /// What was spent today.

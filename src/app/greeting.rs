@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::golden;
 use crate::prober::Asker;
 use crate::prober::calibrate::why;
+use crate::prompt::Sampling;
 use crate::schedule::calls_a_day;
 use crate::upstream::Upstream;
 use crate::verdict::Source;
@@ -77,7 +78,10 @@ fn cost(config: &Config, index: usize, part: &Part) -> String {
     let (canary_calls, burst_calls) =
         calls_a_day(quality.canary(), quality.burst(), (canaries.len(), bursts.len()));
     let input = |prompts: &[&Arc<crate::prompt::Prompt>]| {
-        let bytes: u64 = prompts.iter().map(|p| golden::request(p, "", None, false).1.len() as u64).sum();
+        let bytes: u64 = prompts
+            .iter()
+            .map(|p| golden::request(p, "", None, false, Sampling::GREEDY).1.len() as u64)
+            .sum();
         bytes / BYTES_PER_TOKEN / (prompts.len() as u64).max(1)
     };
     let output: u64 =
@@ -108,7 +112,7 @@ pub async fn introduce(config: &Config) -> Vec<String> {
         let Ok(upstream) = Upstream::new(target, &config.sections.limits) else { continue };
         let asked = async {
             let asker = Asker::new(Arc::new(upstream), Clock::system()).await;
-            (asker.ask(&prompt, Source::Canary, 0).await, asker)
+            (asker.ask(&prompt, Sampling::GREEDY, Source::Canary, 0).await, asker)
         };
         let name = target.name();
         lines.push(match tokio::time::timeout(PATIENCE, asked).await {

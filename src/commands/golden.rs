@@ -9,16 +9,17 @@ use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{out, runtime};
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, BorderInput};
 use crate::cli::{DONE, NOT_MET};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::detect::border::search::{FEWEST, MOST, Search};
 use crate::detect::calibration::{Effort, Refusal};
 use crate::embed::EmbedHandle;
 use crate::golden::{Baselines, GoldenSet, write_prompts};
 use crate::prober::Asker;
 use crate::prober::calibrate::{CalibrateError, Session, why};
-use crate::prompt::PromptKind;
+use crate::prompt::{PromptKind, Sampling};
 use crate::upstream::{TargetParams, Upstream};
 use crate::verdict::Source;
 
@@ -93,6 +94,12 @@ struct Calibrate {
     /// Canary answers altogether
     #[arg(long, value_name = "N", default_value_t = 400)]
     canaries: u32,
+    /// Find border inputs too: prompts of one token at whose answer two first tokens are nearly tied. They
+    /// make up for canaries where the target gives no logprobs, for one to three thousand one-token calls more
+    /// [default: quality.calibration.border; without N: 32]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "32",
+          value_parser = clap::value_parser!(u32).range(i64::from(FEWEST)..=i64::from(MOST)))]
+    border: Option<u32>,
 }
 
 /// One target with all that is needed to ask it.
@@ -170,10 +177,11 @@ impl Which {
                     ));
                 }
                 Some(baseline) => out(format_args!(
-                    "target {}: baseline whole, {} of {} prompts usable",
+                    "target {}: baseline whole, {} of {} prompts usable, {} border inputs",
                     target.name(),
                     baseline.usable().count(),
-                    baseline.prompts.len()
+                    baseline.prompts.len(),
+                    baseline.border.as_ref().map_or(0, |b| b.inputs.len())
                 )),
             }
         }
@@ -226,7 +234,7 @@ impl Record {
         for prompt in prompts.iter_mut().filter(|p| p.kind == PromptKind::Burst) {
             let mut references: Vec<String> = Vec::new();
             for _ in 0..self.n {
-                let answered = asker.ask(prompt, Source::Burst, 0).await;
+                let answered = asker.ask(prompt, Sampling::GREEDY, Source::Burst, 0).await;
                 bar.inc(1);
                 if !answered.is_answer() {
                     bail!("prompt `{}`: {}", prompt.id, why(&answered));
@@ -250,11 +258,18 @@ impl Calibrate {
         let place = self.which.place()?;
         // A broken file in the way is named before an hour of calls, not after.
         place.baselines.load(place.target().name())?;
+        let planned = place.config.quality_of(place.index).effort();
+        let border = self.border.unwrap_or(planned.border);
+        let wire = place.set.canaries().next().map(|p| p.wire);
+        if border > 0 && wire.and_then(|wire| Search::new(wire, border, 0)).is_none() {
+            bail!("--border: the golden set's canaries ask no text, so there is nothing to be tied");
+        }
         let effort = Effort {
             burst_runs: self.runs,
             burst_prompts: self.bursts as usize,
             canaries: self.canaries,
-            ..place.config.quality_of(place.index).effort()
+            border,
+            ..planned
         };
         let (asker, embedder) = (place.asker().await?, place.embedder().await?);
         let mut random = [0_u8; 8];
@@ -264,10 +279,12 @@ impl Calibrate {
         let mut tokens = (0_u64, 0_u64);
         loop {
             match session.step(&asker, Some(&embedder), 0).await {
-                Ok(Some(answered)) => {
+                Ok(Some((_, answered))) => {
                     tokens.0 += answered.sample.usage.input.unwrap_or(0);
                     tokens.1 += answered.sample.usage.output.unwrap_or(0);
-                    bar.set_position(session.progress().0 as u64);
+                    let (made, planned) = session.progress();
+                    bar.set_length(planned as u64);
+                    bar.set_position(made as u64);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -314,6 +331,14 @@ fn print(baseline: &Baseline) {
     ));
     for line in &baseline.verdict {
         out(format_args!("{line}"));
+    }
+    if let Some(border) = &baseline.border {
+        let one = |(_, input): (_, &BorderInput)| {
+            let tokens: Vec<&str> = input.first_tokens.keys().map(String::as_str).collect();
+            format!("{} → {}", input.text, tokens.join(" or "))
+        };
+        let all: Vec<String> = border.inputs.iter().map(one).collect();
+        out(format_args!("border inputs and their first tokens: {}", all.join(", ")));
     }
 }
 

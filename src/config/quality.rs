@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::detect::border::search::{FEWEST, MOST};
 use crate::detect::selftest::RESAMPLES;
 use crate::detect::{self, calibration::Effort};
 use crate::schedule::{BurstParams, CanaryParams};
@@ -19,6 +20,8 @@ const CANARIES: u32 = 400;
 const BURST_RUNS: u32 = 3;
 /// A burst's bound.
 const BURST_PROMPTS: usize = 50;
+/// One to three thousand calls more are spent on an operator's word only.
+const BORDER: u32 = 0;
 /// Four calls a second at most are not felt by the traffic that calibration shares the target with.
 const PACE: Ms = Ms(250);
 
@@ -47,6 +50,7 @@ struct RawCalibration {
     burst_prompts: usize,
     pace: Ms,
     resamples: u32,
+    border: u32,
 }
 
 impl Default for RawCalibration {
@@ -57,6 +61,7 @@ impl Default for RawCalibration {
             burst_prompts: BURST_PROMPTS,
             pace: PACE,
             resamples: RESAMPLES,
+            border: BORDER,
         }
     }
 }
@@ -76,6 +81,9 @@ pub enum CalibrationError {
     /// Too few say nothing, too many take minutes.
     #[error("resamples: must be from 20 to 10000")]
     Resamples,
+    /// Too few show nothing, too many are a round that takes an hour.
+    #[error("border: must be 0 or from {FEWEST} to {MOST}")]
+    Border,
     /// Calibration would never end.
     #[error("pace: must be at most 1m")]
     Pace,
@@ -96,6 +104,9 @@ impl TryFrom<RawCalibration> for Calibration {
         }
         if !(20..=10_000).contains(&raw.resamples) {
             return Err(CalibrationError::Resamples);
+        }
+        if raw.border != 0 && !(FEWEST..=MOST).contains(&raw.border) {
+            return Err(CalibrationError::Border);
         }
         if raw.pace > Ms::from_secs(60) {
             return Err(CalibrationError::Pace);
@@ -137,6 +148,7 @@ impl Quality {
             burst_prompts: raw.burst_prompts,
             canaries: raw.canaries,
             resamples: raw.resamples,
+            border: raw.border,
         }
     }
 

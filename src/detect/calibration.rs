@@ -17,11 +17,12 @@ use std::sync::Arc;
 
 use crate::baseline::{Baseline, CanaryBaseline, Fingerprint, PromptBaseline, Tested};
 use crate::clock::Timestamp;
-use crate::prompt::{Check, Prompt, PromptKind};
+use crate::prompt::{Check, Prompt, PromptKind, Sampling};
 use crate::sample::{CheckResult, Sample};
 use crate::stats::{distance, quantile};
 use crate::verdict::{FaultClass, Flag};
 
+use super::border::search::{Search, Trial};
 use super::canary::{DISTANCE_GRID, ENTROPY_GRID, Learner, MIN_SCORES, Plan, Reference};
 use super::selftest;
 
@@ -47,12 +48,14 @@ pub struct Effort {
     pub canaries: u32,
     /// Resampled calibrations of the self-test.
     pub resamples: u32,
+    /// Border inputs looked for; 0 for none.
+    pub border: u32,
 }
 
 impl Default for Effort {
     /// 3 runs tell re-run noise; 50 is a burst's bound; 400 canaries leave 300 scores after the references.
     fn default() -> Self {
-        Self { burst_runs: 3, burst_prompts: 50, canaries: 400, resamples: selftest::RESAMPLES }
+        Self { burst_runs: 3, burst_prompts: 50, canaries: 400, resamples: selftest::RESAMPLES, border: 0 }
     }
 }
 
@@ -124,6 +127,9 @@ pub struct Calibration {
     coverage: Vec<f64>,
     effort: Effort,
     seed: u64,
+    border: Option<Search>,
+    /// Calls beyond the golden prompts' own.
+    beyond: usize,
     compression_max: f64,
     answers: u32,
     unusable: u32,
@@ -137,6 +143,8 @@ impl Calibration {
     #[must_use]
     pub fn new(target: Arc<str>, prompts: Arc<[Arc<Prompt>]>, effort: Effort, seed: u64) -> Self {
         let order = order(&prompts, effort, seed);
+        let canary = prompts.iter().find(|p| p.kind == PromptKind::Canary).filter(|_| effort.border > 0);
+        let border = canary.and_then(|p| Search::new(p.wire, effort.border, seed));
         let references = Plan::CALIBRATION.references.min(effort.canaries / 4);
         Self {
             target,
@@ -149,6 +157,8 @@ impl Calibration {
             coverage: Vec::new(),
             effort,
             seed,
+            border,
+            beyond: 0,
             compression_max: 0.0,
             answers: 0,
             unusable: 0,
@@ -158,17 +168,21 @@ impl Calibration {
         }
     }
 
-    /// The prompt to ask now; `None` when all is asked. Asking again without [`Self::record`] or
+    /// The prompt to ask now and how; `None` when all is asked. Asking again without [`Self::record`] or
     /// [`Self::skip`] gives the same prompt.
     #[must_use]
-    pub fn next(&self) -> Option<&Arc<Prompt>> {
-        self.order.get(self.next).map(|i| &self.prompts[*i])
+    pub fn next(&self) -> Option<Trial> {
+        let golden = self.order.get(self.next).map(|i| Arc::clone(&self.prompts[*i]));
+        golden
+            .map(|prompt| Trial { prompt, sampling: Sampling::GREEDY })
+            .or_else(|| self.border.as_ref().and_then(Search::next))
     }
 
-    /// Calls made and calls planned.
+    /// Calls made and calls planned, as far as can be told.
     #[must_use]
     pub fn progress(&self) -> (usize, usize) {
-        (self.next, self.order.len())
+        let made = self.next + self.beyond;
+        (made, made + self.order.len() - self.next + self.border.as_ref().map_or(0, Search::left))
     }
 
     /// Leaves the present prompt's run out, since no answer came.
@@ -178,12 +192,23 @@ impl Calibration {
             asked.runs += 1;
             asked.failed += 1;
             self.next += 1;
+        } else {
+            self.record_border(None);
         }
+    }
+
+    fn record_border(&mut self, sample: Option<&Sample>) {
+        let Some(search) = &mut self.border else { return };
+        self.beyond += 1;
+        let usable = sample.filter(|s| !matches!(s.class, Some(FaultClass::QualityHard)));
+        search.record(usable.and_then(|s| s.first_position.as_ref()));
     }
 
     /// Takes the answer to the present prompt.
     pub fn record(&mut self, seen: Observation<'_>) {
-        let Some(index) = self.order.get(self.next).copied() else { return };
+        let Some(index) = self.order.get(self.next).copied() else {
+            return self.record_border(Some(seen.sample));
+        };
         self.next += 1;
         self.answers += 1;
         let prompt = &self.prompts[index];
@@ -280,6 +305,9 @@ impl Calibration {
             CanaryBaseline { k: canaries.k, tokens: (mean(tokens.0), mean(tokens.1)), coverage, tested }
         });
         verdict.extend(canary.iter().flat_map(in_words));
+        let seed = self.seed;
+        let (border, said) = self.border.map(|search| search.finish(seed)).unzip();
+        verdict.extend(said);
         Ok(Baseline {
             version: 1,
             target: self.target,
@@ -290,6 +318,7 @@ impl Calibration {
             hard_faults: (self.hard_faults, self.answers),
             scores: canaries.healthy.to_columns(),
             canary,
+            border: border.flatten(),
             verdict,
         })
     }

@@ -12,6 +12,8 @@ use crate::clock::Timestamp;
 pub enum Arm {
     /// Canary scores against the calibration's.
     A1,
+    /// Border inputs: first tokens of near ties.
+    A2,
     /// First tokens never seen in health.
     A3,
     /// Golden burst.
@@ -34,6 +36,7 @@ impl Arm {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::A1 => "a1",
+            Self::A2 => "a2",
             Self::A3 => "a3",
             Self::B1 => "b1",
             Self::C1 => "c1",

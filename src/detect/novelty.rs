@@ -125,12 +125,7 @@ impl Novelty {
     /// canary is one token long and without them a word.
     #[must_use]
     pub fn known_as<'a>(&'a self, prompt: &str, word: &'a str) -> &'a str {
-        let Some(tokens) = self.counts.get(prompt) else { return word };
-        if tokens.contains_key(word) {
-            return word;
-        }
-        let begins = tokens.keys().filter(|t| !t.is_empty() && word.starts_with(t.as_str()));
-        begins.max_by_key(|t| t.len()).map_or(word, String::as_str)
+        self.counts.get(prompt).map_or(word, |tokens| known_as(tokens, word))
     }
 
     /// The sum now and when it began to rise.
@@ -156,6 +151,15 @@ impl Novelty {
     pub fn delay(&self) -> f64 {
         (self.limit / (UNSEEN / self.unseen).ln()).ceil()
     }
+}
+
+/// The token among `tokens` that `word` stands for: itself, or the longest that it begins with.
+pub(super) fn known_as<'a>(tokens: &'a BTreeMap<String, u32>, word: &'a str) -> &'a str {
+    if tokens.contains_key(word) {
+        return word;
+    }
+    let begins = tokens.keys().filter(|t| !t.is_empty() && word.starts_with(t.as_str()));
+    begins.max_by_key(|t| t.len()).map_or(word, String::as_str)
 }
 
 #[cfg(test)]

@@ -2,32 +2,34 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::prompt::{Prompt, PromptKind};
+use crate::prompt::{Prompt, PromptKind, Sampling};
 use crate::verdict::Wire;
-
-/// Seed of every probe. Temperature 0 already makes most engines repeat themselves; the seed does so for
-/// those that break ties, or route to experts, at random. Any fixed number serves.
-pub const SEED: u64 = 7;
 
 /// Longest answer of a canary to an upstream without logprobs: enough to see how it begins, and what a
 /// canary a minute may cost. With logprobs one token says more and costs less.
 pub const CANARY_TOKENS_WITHOUT_LOGPROBS: u32 = 16;
 
-/// Path and body that ask `prompt` of `model`, at temperature 0.
+/// Path and body that ask `prompt` of `model`, drawn as `sampling` says.
 ///
 /// With `logprobs_k` that many alternatives a position are asked for where the wire has them, and a
 /// canary's answer is cut to one token: its distribution is what counts, and its check can only be met if
 /// one token says it. An empty `model` is left out of the body: the upstream may serve
 /// only one.
 #[must_use]
-pub fn request(prompt: &Prompt, model: &str, logprobs_k: Option<u32>, stream: bool) -> (String, Vec<u8>) {
+pub fn request(
+    prompt: &Prompt,
+    model: &str,
+    logprobs_k: Option<u32>,
+    stream: bool,
+    sampling: Sampling,
+) -> (String, Vec<u8>) {
     let mut body = Map::new();
     if !model.is_empty() {
         body.insert("model".to_owned(), model.into());
     }
     ask(&mut body, prompt);
     if is_generation(prompt.wire) {
-        sampling(&mut body, prompt, answer_tokens(prompt, logprobs_k), stream);
+        draw(&mut body, prompt, answer_tokens(prompt, logprobs_k), stream, sampling);
         if let Some(k) = logprobs_k {
             logprobs(&mut body, prompt.wire, k);
         }
@@ -155,10 +157,13 @@ fn split_system(messages: Option<&Value>) -> (Option<Value>, Value) {
     (system, Value::Array(turns))
 }
 
-fn sampling(body: &mut Map<String, Value>, prompt: &Prompt, tokens: u32, stream: bool) {
+fn draw(body: &mut Map<String, Value>, prompt: &Prompt, tokens: u32, stream: bool, sampling: Sampling) {
+    // A whole 0 is what every engine reads as "the likeliest".
+    let Sampling { temperature, seed } = sampling;
+    let temperature = if temperature > 0.0 { Value::from(temperature) } else { 0.into() };
     match prompt.wire {
         Wire::OllamaChat | Wire::OllamaGenerate => {
-            let options = json!({ "num_predict": tokens, "temperature": 0, "seed": SEED });
+            let options = json!({ "num_predict": tokens, "temperature": temperature, "seed": seed });
             body.insert("options".to_owned(), options);
             body.insert("stream".to_owned(), stream.into()); // absent means true on this wire
             return;
@@ -172,10 +177,10 @@ fn sampling(body: &mut Map<String, Value>, prompt: &Prompt, tokens: u32, stream:
         }
         _ => {
             body.insert("max_tokens".to_owned(), tokens.into());
-            body.insert("seed".to_owned(), SEED.into());
+            body.insert("seed".to_owned(), seed.into());
         }
     }
-    body.insert("temperature".to_owned(), 0.into());
+    body.insert("temperature".to_owned(), temperature);
     if stream {
         body.insert("stream".to_owned(), true.into());
         if matches!(prompt.wire, Wire::Chat | Wire::Completions) {

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::*;
-use crate::prompt::Check;
+use crate::prompt::{Check, Sampling};
 
 const SOUND: &str =
     r#"{"id":"a","kind":"burst","wire":"chat","messages":[{"role":"user","content":"Hello?"}]}"#;
@@ -108,7 +108,7 @@ fn recorded_prompts_read_back_and_a_broken_set_is_never_overwritten() {
 fn body(wire: &str, members: &str, k: Option<u32>, stream: bool) -> (String, Value) {
     let line = format!(r#"{{"id":"a","kind":"burst","wire":"{wire}","max_tokens":9,{members}}}"#);
     let set = GoldenSet::parse("set", &line).expect("reads");
-    let (path, bytes) = request(&set.prompts()[0], "m", k, stream);
+    let (path, bytes) = request(&set.prompts()[0], "m", k, stream, Sampling::GREEDY);
     (path, serde_json::from_slice(&bytes).expect("JSON"))
 }
 
@@ -119,7 +119,7 @@ fn a_chat_probe_is_deterministic_and_asks_for_what_is_wanted() {
     let (path, plain) = body("chat", TURNS, None, false);
     assert_eq!(path, "/v1/chat/completions");
     assert_eq!((&plain["model"], &plain["temperature"]), (&"m".into(), &0.into()));
-    assert_eq!((&plain["seed"], &plain["max_tokens"]), (&SEED.into(), &9.into()));
+    assert_eq!((&plain["seed"], &plain["max_tokens"]), (&Sampling::GREEDY.seed.into(), &9.into()));
     assert!(plain.get("stream").is_none() && plain.get("logprobs").is_none());
     let (_, full) = body("chat", TURNS, Some(20), true);
     assert_eq!((&full["logprobs"], &full["top_logprobs"]), (&true.into(), &20.into()));
@@ -188,7 +188,7 @@ fn a_canary_costs_one_token_where_logprobs_exist_and_few_elsewhere() {
     let line = SOUND.replace("burst", "canary");
     let set = GoldenSet::parse("set", &line).expect("reads");
     let tokens = |k| {
-        let (_, bytes) = request(&set.prompts()[0], "", k, false);
+        let (_, bytes) = request(&set.prompts()[0], "", k, false, Sampling::GREEDY);
         let body: Value = serde_json::from_slice(&bytes).expect("JSON");
         assert!(body.get("model").is_none());
         body["max_tokens"].as_u64()

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::detect::canary::first_word;
 use crate::golden;
 use crate::judge::{Ask, End, Head, Judge, Limit, Verdict, check};
-use crate::prompt::{Prompt, PromptKind};
+use crate::prompt::{Prompt, PromptKind, Sampling};
 use crate::sample::{Sample, Timing};
 use crate::upstream::{Answer, Call, Failure, FailureKind, Upstream};
 use crate::verdict::{FaultClass, Source};
@@ -94,19 +94,25 @@ impl Asker {
     }
 
     /// Asks once; once more without logprobs if they were what was refused.
-    pub async fn ask(&self, prompt: &Prompt, source: Source, generation: u64) -> Answered {
+    pub async fn ask(
+        &self,
+        prompt: &Prompt,
+        sampling: Sampling,
+        source: Source,
+        generation: u64,
+    ) -> Answered {
         let k = (!self.without_logprobs()).then_some(match prompt.kind {
             PromptKind::Canary => CANARY_TOP_K,
             PromptKind::Burst => BURST_TOP_K,
         });
-        let first = self.call(prompt, k, source, generation).await;
+        let first = self.call(prompt, k, sampling, source, generation).await;
         let refused = k.is_some()
             && first.sample.status.is_some_and(|s| matches!(s, 400 | 404 | 422 | 500 | 501))
             && !first.is_answer();
         if !refused {
             return first;
         }
-        let second = self.call(prompt, None, source, generation).await;
+        let second = self.call(prompt, None, sampling, source, generation).await;
         if second.is_answer() {
             self.refuses_logprobs.store(true, Ordering::Relaxed);
             tracing::info!(target_name = %self.upstream.name(), "target refuses to be asked for logprobs");
@@ -115,8 +121,15 @@ impl Asker {
         first
     }
 
-    async fn call(&self, prompt: &Prompt, k: Option<u32>, source: Source, generation: u64) -> Answered {
-        let (path, body) = golden::request(prompt, &self.model, k, false);
+    async fn call(
+        &self,
+        prompt: &Prompt,
+        k: Option<u32>,
+        sampling: Sampling,
+        source: Source,
+        generation: u64,
+    ) -> Answered {
+        let (path, body) = golden::request(prompt, &self.model, k, false, sampling);
         let ask = Arc::new(Ask::parse(prompt.wire, &body));
         let watch = Stopwatch::start();
         let limits = self.upstream.limits();

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::baseline::{Baseline, Fingerprint};
 use crate::clock::Clock;
+use crate::detect::border::search::Trial;
 use crate::detect::calibration::{Calibration, Effort, Observation, Refusal};
 use crate::embed::EmbedHandle;
 use crate::golden::GoldenSet;
-use crate::prompt::PromptKind;
+use crate::prompt::{Prompt, PromptKind, Sampling};
 use crate::verdict::{ClassOutput, FaultClass, Source};
 
 use super::ask::{Answered, Asker, CANARY_TOP_K};
@@ -64,7 +65,7 @@ impl Session {
         self.run.progress()
     }
 
-    /// Asks the next prompt; `None` once all is asked.
+    /// Asks the next prompt, and returns it with the answer; `None` once all is asked.
     ///
     /// # Errors
     /// The target does not answer.
@@ -73,13 +74,13 @@ impl Session {
         asker: &Asker,
         embedder: Option<&EmbedHandle>,
         generation: u64,
-    ) -> Result<Option<Answered>, CalibrateError> {
-        let Some(prompt) = self.run.next().cloned() else { return Ok(None) };
+    ) -> Result<Option<(Arc<Prompt>, Answered)>, CalibrateError> {
+        let Some(Trial { prompt, sampling }) = self.run.next() else { return Ok(None) };
         let source = match prompt.kind {
             PromptKind::Canary => Source::Canary,
             PromptKind::Burst => Source::Burst,
         };
-        let answered = ask_patiently(asker, &prompt, source, generation).await;
+        let answered = ask_patiently(asker, &prompt, sampling, source, generation).await;
         if !answered.is_answer() {
             self.left_out += 1;
             if self.left_out >= GIVE_UP_AFTER {
@@ -87,7 +88,7 @@ impl Session {
                 return Err(CalibrateError::NoAnswer { target: Arc::clone(asker.target()), reason });
             }
             self.run.skip();
-            return Ok(Some(answered));
+            return Ok(Some((prompt, answered)));
         }
         self.left_out = 0;
         let signals = &answered.sample.signals;
@@ -105,7 +106,7 @@ impl Session {
             text: &answered.verdict.text,
             embedding: embedding.as_deref(),
         });
-        Ok(Some(answered))
+        Ok(Some((prompt, answered)))
     }
 
     /// Freezes what was learned.
@@ -155,13 +156,14 @@ pub fn fingerprint(
 
 async fn ask_patiently(
     asker: &Asker,
-    prompt: &crate::prompt::Prompt,
+    prompt: &Prompt,
+    sampling: Sampling,
     source: Source,
     generation: u64,
 ) -> Answered {
     let mut tries = 1;
     loop {
-        let answered = asker.ask(prompt, source, generation).await;
+        let answered = asker.ask(prompt, sampling, source, generation).await;
         let worth_waiting = matches!(
             answered.sample.class,
             Some(FaultClass::Backpressure | FaultClass::Upstream | FaultClass::Slow)

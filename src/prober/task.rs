@@ -10,12 +10,13 @@ use super::ask::{Answered, Asker};
 use super::calibrate::{CalibrateError, Session, vector};
 use crate::baseline::Baseline;
 use crate::clock::{Clock, Timestamp};
+use crate::detect::border;
 use crate::detect::calibration::Effort;
 use crate::embed::EmbedHandle;
 use crate::gate::Gate;
 use crate::golden::{Baselines, GoldenSet, mismatches};
 use crate::monitor::orders::{Calibrated, Called, Order, Report};
-use crate::prompt::{BurstReason, Prompt};
+use crate::prompt::{BurstReason, Prompt, Sampling};
 use crate::sample::Outcome;
 use crate::schedule::{Context, Job, Schedule};
 use crate::shared::Shared;
@@ -91,6 +92,10 @@ pub struct Prober {
     session: Option<Session>,
     calibrate_at: Timestamp,
     references: HashMap<Arc<str>, Vec<Vec<f32>>>,
+    /// Asked among the canaries while those bring no logprobs.
+    border: Vec<Arc<Prompt>>,
+    /// Whether the latest canary brought logprobs.
+    has_logprobs: bool,
     warm_up: bool,
     told_next: Option<Timestamp>,
     rng: fastrand::Rng,
@@ -132,12 +137,15 @@ impl Prober {
             session: None,
             calibrate_at: common.clock.now(),
             references: HashMap::new(),
+            border: Vec::new(),
+            has_logprobs: true,
             warm_up: false,
             told_next: None,
             rng: fastrand::Rng::with_seed(subject.seed),
             common,
         };
         prober.check_fit();
+        prober.take_up();
         prober
     }
 
@@ -161,6 +169,15 @@ impl Prober {
         }
     }
 
+    /// Makes ready for what its baseline compares with.
+    fn take_up(&mut self) {
+        let baseline = self.baseline.as_deref();
+        self.has_logprobs = baseline.is_some_and(|b| b.fingerprint.top_k > 0);
+        self.border =
+            baseline.and_then(|b| b.border.as_ref()).map(border::search::prompts).unwrap_or_default();
+        self.references.clear();
+    }
+
     /// One due call, or a wait for it; `None` when the monitor is gone.
     async fn turn(&mut self, orders: &mut mpsc::Receiver<Order>) -> Option<()> {
         while let Ok(order) = orders.try_recv() {
@@ -176,6 +193,8 @@ impl Prober {
             }
             return Some(());
         }
+        let border = if self.has_logprobs { 0 } else { self.border.len() };
+        self.schedule.set_canaries(self.golden.canaries().count() + border);
         if let Some(job) = self.schedule.next_job(now, &context) {
             return self.work(job, orders).await;
         }
@@ -241,7 +260,7 @@ impl Prober {
                 done
             }
             Job::Probe { prompt, generation } => {
-                let prompt = self.canary(prompt)?;
+                let prompt = self.canary(prompt % self.golden.canaries().count().max(1))?;
                 self.call(&prompt, Source::Probe, generation, None).await
             }
             Job::Burst { reason, generation, prompts } => {
@@ -253,8 +272,7 @@ impl Prober {
     }
 
     fn canary(&self, index: usize) -> Option<Arc<Prompt>> {
-        let canaries: Vec<_> = self.golden.canaries().collect();
-        canaries.get(index % canaries.len().max(1)).map(|p| Arc::clone(p))
+        self.golden.canaries().chain(&self.border).nth(index).cloned()
     }
 
     async fn burst(
@@ -301,7 +319,11 @@ impl Prober {
         generation: u64,
         more: Option<oneshot::Sender<bool>>,
     ) -> Option<()> {
-        let answered = self.asker.ask(prompt, source, generation).await;
+        let answered = self.asker.ask(prompt, Sampling::GREEDY, source, generation).await;
+        if source == Source::Canary && answered.is_answer() {
+            let first = answered.sample.first_position.as_ref();
+            self.has_logprobs = first.is_some_and(|first| !first.alternatives.is_empty());
+        }
         let usd = self.price.map_or(0.0, |price| price.cost_usd(&answered.sample.usage));
         self.schedule.charge(self.common.clock.now(), source == Source::Burst, usd);
         self.told(prompt, answered, more).await
@@ -316,15 +338,13 @@ impl Prober {
         };
         let embedder = self.common.embedder.clone();
         match session.step(&self.asker, embedder.as_ref(), generation).await {
-            Ok(Some(answered)) => {
+            Ok(Some((prompt, answered))) => {
                 let (done, planned) = session.progress();
                 self.session = Some(session);
                 self.calibrate_at =
                     self.common.clock.now().plus_ms(u64::try_from(self.pace.as_millis()).unwrap_or(u64::MAX));
                 let target = Arc::clone(&self.target);
                 self.report(Report::Calibrating { target, done, planned }).await?;
-                let id = answered.sample.prompt_id.clone()?;
-                let prompt = self.golden.find(&id).cloned()?;
                 self.told(&prompt, answered, None).await
             }
             Ok(None) => {
@@ -348,7 +368,7 @@ impl Prober {
                     tracing::warn!(target_name = %self.target, %error, "the baseline could not be kept");
                 }
                 self.baseline = Some(Arc::clone(&baseline));
-                self.references.clear();
+                self.take_up();
                 Ok(baseline)
             }
             Err(error) => {

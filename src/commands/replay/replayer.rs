@@ -304,7 +304,7 @@ impl Target {
 
     fn fire(&mut self, name: &Arc<str>, finding: Finding, bad: Option<bool>, first_file: bool) -> Firing {
         let totals = &mut self.totals;
-        let canary = matches!(finding.arm, Arm::A1 | Arm::A3 | Arm::Coverage);
+        let canary = matches!(finding.arm, Arm::A1 | Arm::A2 | Arm::A3 | Arm::Coverage);
         let delay = self
             .bad_since
             .map(|(canaries, live)| if canary { totals.canaries - canaries } else { totals.live - live });

@@ -215,13 +215,15 @@ impl Walk {
                 allowed: poisson::upper95(observations as f64 / promise),
             }
         };
-        [
-            one(Arm::A1, target.canaries),
+        let border = self.alarms.contains_key(&(name.to_owned(), Arm::A2));
+        let mut kept = vec![one(Arm::A1, target.canaries)];
+        kept.extend(border.then(|| one(Arm::A2, target.canaries)));
+        kept.extend([
             one(Arm::A3, target.canaries),
             one(Arm::C1, target.calls / blocks::BLOCK as u64),
             one(Arm::C2, target.calls),
-        ]
-        .into()
+        ]);
+        kept
     }
 }
 

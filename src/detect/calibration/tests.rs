@@ -63,10 +63,10 @@ fn run(
     prompts: &Arc<[Arc<Prompt>]>,
     answer: impl Fn(&Prompt, usize) -> (FlagSet, Option<CheckResult>),
 ) -> Result<Baseline, Refusal> {
-    let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries: 100, resamples: 20 };
+    let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries: 100, resamples: 20, border: 0 };
     let mut calibration = Calibration::new("t".into(), Arc::clone(prompts), effort, 7);
     let mut n = 0;
-    while let Some(prompt) = calibration.next().cloned() {
+    while let Some(Trial { prompt, .. }) = calibration.next() {
         let (flags, check) = answer(&prompt, n);
         let first = (prompt.kind == PromptKind::Canary).then(|| first(0.0));
         let sample = sample(flags, check, first);
@@ -128,7 +128,7 @@ fn calls_without_an_answer_leave_their_prompt_out() {
     let mut calibration = Calibration::new(
         "t".into(),
         Arc::clone(&prompts),
-        Effort { burst_runs: 2, burst_prompts: 50, canaries: 0, resamples: 20 },
+        Effort { burst_runs: 2, burst_prompts: 50, canaries: 0, resamples: 20, border: 0 },
         1,
     );
     let mut first = true;

@@ -1,4 +1,4 @@
-//! The arms that compare a target with its healthy self: canaries (A1, A3) and blocks of live answers (C1).
+//! The arms that compare a target with its healthy self: canaries (A1, A3), border inputs (A2) and blocks of live answers (C1).
 //!
 //! They may raise suspicion only. A target that has changed without being worse is watched from then on
 //! against a provisional reference, learned from what it says now, until an operator calibrates anew; live
@@ -12,9 +12,9 @@ use crate::baseline::{Baseline, Tested};
 use crate::clock::Timestamp;
 use crate::detect::blocks::{self, Blocks, Step};
 use crate::detect::calibration::ANOTHER_MODEL;
-use crate::detect::canary::{Learner, Plan, Reference};
+use crate::detect::canary::{Learner, Plan, Reference, bare_token};
 use crate::detect::selftest::PROMISE;
-use crate::detect::{Arm, ArmStatus, Canaries};
+use crate::detect::{Arm, ArmStatus, Border, Canaries};
 use crate::sample::Sample;
 use crate::verdict::{BreakerState, FaultClass, Source};
 
@@ -39,12 +39,16 @@ pub(super) struct Arms {
     delay: Option<f64>,
     learner: Option<Learner>,
     untested: Option<Reference>,
+    border: Option<Border>,
     blocks: BTreeMap<Arc<str>, Blocks>,
 }
 
 impl Arms {
     pub(super) fn set_baseline(&mut self, baseline: Option<&Baseline>) {
         (self.canaries, self.learner, self.untested, self.delay) = (None, None, None, None);
+        self.border = baseline.and_then(|b| b.border.as_ref()).map(Border::new);
+        let k = baseline.map_or(0, |b| b.fingerprint.top_k);
+        self.border.iter_mut().for_each(|border| border.set_logprobs(k > 0));
         if let Some(baseline) = baseline
             && let Some(canary) = &baseline.canary
         {
@@ -62,6 +66,7 @@ impl Arms {
 
     pub(super) fn restart(&mut self) {
         self.canaries.iter_mut().for_each(Canaries::restart);
+        self.border.iter_mut().for_each(Border::restart);
         self.blocks.values_mut().for_each(Blocks::restart);
     }
 
@@ -69,8 +74,10 @@ impl Arms {
     pub(super) fn on_sound(&mut self, changed: bool) {
         if changed && self.learner.is_none() && self.untested.is_none() {
             self.learn_canaries();
+            self.border.iter_mut().for_each(Border::learn_anew);
         } else if !changed {
             self.canaries.iter_mut().for_each(Canaries::restart);
+            self.border.iter_mut().for_each(Border::restart);
         }
         self.blocks.values_mut().filter(|b| b.has_moved()).for_each(Blocks::learn_anew);
     }
@@ -107,6 +114,7 @@ impl Arms {
                     .into()
             }
         };
+        all.extend(self.border.iter().map(Border::status));
         all.extend(self.blocks.iter().map(|(route, b)| b.status(route)));
         all
     }
@@ -154,6 +162,15 @@ impl TargetCore {
         let (Some(prompt), Some(first), true) = (&sample.prompt_id, &sample.first_position, answered) else {
             return;
         };
+        if let Some(border) = &mut self.arms.border {
+            if border.knows(prompt) {
+                if let Some(finding) = border.record(sample.at, prompt, &bare_token(first)) {
+                    self.act_on(&finding, effects);
+                }
+                return;
+            }
+            border.set_logprobs(!first.alternatives.is_empty());
+        }
         if let Some(learner) = &mut self.arms.learner {
             learner.record(prompt, first);
             if learner.is_done()

@@ -112,7 +112,7 @@ impl TargetCore {
     }
 
     fn expected_delay(&self) -> Option<f64> {
-        let canary = |a: &ArmStatus| matches!(a.arm, Arm::A1 | Arm::A3) && a.unavailable.is_none();
+        let canary = |a: &ArmStatus| matches!(a.arm, Arm::A1 | Arm::A2 | Arm::A3) && a.unavailable.is_none();
         let delays = self.arms.status().into_iter().filter(canary).filter_map(|a| a.expected_delay);
         delays.filter(|_| self.setup.detect.canaries()).min_by(f64::total_cmp)
     }
