@@ -129,6 +129,22 @@ fn shuffled(rng: &mut fastrand::Rng) -> String {
         .join(" ")
 }
 
+/// Short fragments of letters, digits and signs by chance, `letters` in a hundred of them small letters.
+fn fragments(letters: usize, longest: usize, rng: &mut fastrand::Rng) -> String {
+    const OTHERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!@#$%^&*?+-=~/";
+    let mut text = String::new();
+    while text.len() < GIBBERISH_CHARS {
+        for _ in 0..rng.usize(1..=longest) {
+            let letter = rng.usize(..100) < letters;
+            let c = if letter { rng.u8(b'a'..=b'z') } else { OTHERS[rng.usize(..OTHERS.len())] };
+            text.push(char::from(c));
+        }
+        text.push(' ');
+    }
+    text.truncate(GIBBERISH_CHARS);
+    text
+}
+
 const RUSSIAN: &str = "Гавань лежала тихо под тонким туманом, и лишь изредка был слышен колокол внешнего буя, когда с открытого моря \
     приходила длинная волна. Никто не спал этой ночью, и смотритель маяка считал огни на дальнем берегу, как делал \
     это каждое утро тридцать лет подряд.";
@@ -141,13 +157,16 @@ const GERMAN: &str = "Größere Wellen hört man über dünnem Nebel schlägt ä
 #[test]
 fn gibberish_of_two_hundred_characters_is_seen() {
     type Make = fn(&mut fastrand::Rng) -> String;
-    let kinds: [(&str, Make); 6] = [
+    let kinds: [(&str, Make); 9] = [
         ("random letters", letters),
         ("random characters", printable),
         ("mixed scripts", mixed_scripts),
         ("mojibake of Russian", |rng| mojibake(RUSSIAN, rng)),
         ("mojibake of Japanese", |rng| mojibake(JAPANESE, rng)),
         ("shuffled letters", shuffled),
+        ("fragments of all kinds", |rng| fragments(0, 6, rng)),
+        ("fragments, mostly letters", |rng| fragments(30, 6, rng)),
+        ("longer fragments", |rng| fragments(20, 9, rng)),
     ];
     let mut poor = Vec::new();
     for (kind, make) in kinds {
@@ -220,7 +239,33 @@ fn healthy_twins_are_silent() {
     let rule = format!("# Part one\n{}\n# Part two\n{}\n", "#".repeat(120), "%".repeat(120));
     let hex = "7f 45 4c 46 02 01 01 00 00 00 00 00 00 00 00 00\n03 00 3e 00 01 00 00 00 c0 68 00 00 00 00 00 00\n40 00 00 00 00 00 00 00 e8 d5 01 00 00 00 00 00";
     let drug = "Common remedies are paracetamol, ibuprofen and pseudoephedrine; rest and plenty of fluids help most.";
+    // Keys of one kind each, as people are given them: in lines, numbered, in a sentence.
+    let mut dice = rng(23);
+    let mut words = |kinds: &str, length: usize, n: usize| -> Vec<String> {
+        let kinds: Vec<char> = kinds.chars().collect();
+        let mut word = || (0..length).map(|_| kinds[dice.usize(..kinds.len())]).collect::<String>();
+        (0..n).map(|_| word()).collect()
+    };
+    let all = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!@#$%^&*?+-=~/";
+    let codes = words("ABCDEFGHJKLMNPQRSTUVWXYZ23456789", 5, 40);
+    let keys: Vec<String> = codes.chunks(5).map(|five| five.join("-")).collect();
+    let hashes = words("0123456789abcdef", 40, 6).join("\n");
+    let numbered: Vec<String> =
+        words(all, 8, 20).iter().enumerate().map(|(i, word)| format!("{}. {word}", i + 1)).collect();
+    let pins = words(all, 6, 30).join(" ");
+    let plates = words("ABCDEFGHJKLMNPQRSTUVWXYZ23456789", 3, 50).join(" ");
+    let names = "amlodipine, apixaban, atorvastatin, bisoprolol, clopidogrel, dapagliflozin, empagliflozin, furosemide, \
+                 gabapentin, hydroxychloroquine, lisinopril, metformin, omeprazole, pantoprazole, ramipril, rivaroxaban";
+    let unsorted = "metformin, amlodipine, rivaroxaban, levothyroxine, bisoprolol, hydroxychloroquine, atorvastatin, \
+                    pantoprazole, sertraline, clopidogrel, furosemide, dapagliflozin, lisinopril, gabapentin, apixaban";
     for (prompt, answer) in [
+        ("Which drugs do you know?", names.to_owned()),
+        ("Which drugs do you know?", unsorted.to_owned()),
+        ("Which licences are left?", keys.join("\n")),
+        ("Which checksums did you get?", hashes),
+        ("What did the users choose?", numbered.join("\n")),
+        ("What did the users choose?", pins),
+        ("Which plates were seen?", plates),
         ("Write a song about a river.", format!("{verse}{chorus}{verse}{chorus}")),
         ("Show the stock as a table of 40 rows.", table),
         ("Write 0 a hundred times.", zeros),

@@ -23,8 +23,9 @@ const WINDOW: usize = 512;
 const MOST_OF_A_KIND: usize = 5_000;
 /// Windows altogether at least.
 const WINDOWS: usize = 100_000;
-/// False alarms altogether at most: what was measured. The goal is four in 100,000.
-const ALARMS: usize = 6;
+/// False alarms altogether at most. Two were measured: a table that does repeat one row for 500 bytes, and a nonsense
+/// poem.
+const ALARMS: usize = 4;
 
 /// Where `tests/run` unpacks Debian's packages, one folder each.
 fn texts() -> PathBuf {

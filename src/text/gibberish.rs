@@ -20,6 +20,7 @@
 mod data;
 mod english;
 mod features;
+mod fragments;
 mod letters;
 mod network;
 mod noise;
@@ -221,12 +222,17 @@ const ACCENTS: usize = 2;
 const MAX_FUNCTION: f32 = 0.15;
 const MAX_UNKNOWN: f32 = 0.6;
 
+/// Or so many accented letters, in words that some language could have, whatever the word list knows.
+const MANY_ACCENTS: usize = 5;
+const PLAUSIBLE: f32 = 1.1;
+
 /// Whether a block is plainly prose of another Latin language: of its word order the network knows nothing.
 fn is_other_language(block: &str, features: &[f32; features::FEATURES]) -> bool {
     let accented = |c: &char| c.is_alphabetic() && ('\u{c0}'..'\u{250}').contains(c);
+    let accents = block.chars().filter(accented).count();
     features[FUNCTION] < MAX_FUNCTION
-        && features[UNKNOWN] < MAX_UNKNOWN
-        && block.chars().filter(accented).count() >= ACCENTS
+        && (features[UNKNOWN] < MAX_UNKNOWN && accents >= ACCENTS
+            || accents >= MANY_ACCENTS && letters::surprise(block).0 < PLAUSIBLE)
 }
 
 /// Labels among the words of a list of letters, in percent: none of 1,200 blocks of damaged answers has so

@@ -125,6 +125,11 @@ impl Served {
         self.ended.as_ref().is_none_or(tokio::task::JoinHandle::is_finished)
     }
 
+    /// Tasks of the proxy's runtime that have not ended.
+    pub(crate) fn tasks(&self) -> usize {
+        self.runtime.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
+    }
+
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.as_ref().expect("a runtime").block_on(future)
     }

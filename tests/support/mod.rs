@@ -8,6 +8,7 @@
 pub(crate) mod daemon;
 pub(crate) mod http;
 pub(crate) mod llama;
+pub(crate) mod nginx;
 pub(crate) mod process;
 
 use std::net::TcpListener;

@@ -23,6 +23,12 @@ const MIN_WORDS: f32 = 8.0;
 const LONG_WORDS: f32 = 16.0;
 const SIGNS: f32 = 0.06;
 const LONG_BYTES: usize = 150;
+/// Tables whose columns tabulators part.
+const TABS: usize = 4;
+/// Lists in the order of the alphabet, as names of files and functions stand: of so many words, so many percent of
+/// which do not come before their forerunner. Words by chance are in order by half.
+const MIN_SORTED: usize = 12;
+const SORTED_PERCENT: usize = 85;
 /// Code and markup: share of signs.
 const MANY_SIGNS: f32 = 0.2;
 
@@ -56,6 +62,23 @@ pub(super) fn is_data(block: &str) -> bool {
             && share(signs, all) >= SIGNS
             && block.len() >= LONG_BYTES
             && block.is_ascii())
+        || block.bytes().filter(|b| *b == b'\t').count() >= TABS
+        || is_sorted(block)
+}
+
+/// Whether the words stand in the order of the alphabet.
+fn is_sorted(block: &str) -> bool {
+    let (mut pairs, mut sorted) = (0, 0);
+    let mut before: Option<&str> = None;
+    for word in block.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+        if let Some(before) = before {
+            pairs += 1;
+            let lower = |word: &'_ str| word.chars().flat_map(char::to_lowercase).collect::<String>();
+            sorted += usize::from(lower(before) <= lower(word));
+        }
+        before = Some(word);
+    }
+    pairs + 1 >= MIN_SORTED && sorted * 100 >= pairs * SORTED_PERCENT
 }
 
 /// An address, a key, a checksum: long, without blanks, and of what such things are made.
@@ -103,12 +126,16 @@ mod tests {
             "3E6\t\tLu\n3E7\t\tLl\n3E8\t\tLu\n3E9\t\tLl\n3EA\t\tLu",
             "autoCompGetMaxHeight/1,autoCompGetMaxWidth/1,autoCompGetSeparator/1,autoCompPosStart/1,\n  \
              autoCompGetTypeSeparator/1,autoCompSelect/2,autoCompSetAutoHide/2,autoCompSetFillUps/2,",
+            "!1\tshifted save key\n!2\tshifted suspend key\n#1\tshifted help key\n%a\tshifted message key\n",
+            "ftis ftlink ftmtime ftpipe ftrexec ftrowned ftrread ftrwrite ftsgid ftsize ftsock ftsuid ftsvtx fttext",
+            "odb odf odg odi odm odp ods odt oga ogg ogm ogv ogx opus otg oth otp ots ott oxt png qt rar rpm rz rzip",
         ] {
             assert!(is_data(block), "{block}");
         }
         for block in [
             "The harbour lay quiet under a thin mist, and only the bell of the outer buoy could be heard.",
             "1. Mix the flour and the salt.\n2. Add two eggs.\n3. Bake it for a while.",
+            "bgt odf xlm adi qdm vdp kds zdt hga pgg ygm cgv wgx apus ftg nth etp sts mtt jxt dng lt uar bpm rz ozip",
             "way half into hers n rest t en co of before part minrel she they whole. K st into any of way",
         ] {
             assert!(!is_data(block), "{block}");

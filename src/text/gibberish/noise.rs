@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::data::is_data;
 use super::english::english;
 use super::features::{FEATURES, FOREIGN_LETTERS, SPELLING, UNKNOWN};
-use super::letters;
+use super::{fragments, letters};
 
 /// Fewer runs of letters say nothing.
 const MIN_RUNS: u32 = 60;
@@ -37,7 +37,7 @@ const MOJIBAKE_PAIRS: usize = 6;
 
 /// Whether a block is noise; `features` are its own.
 pub(super) fn is_noise(block: &str, features: &[f32; FEATURES]) -> bool {
-    if mojibake_pairs(block) >= MOJIBAKE_PAIRS {
+    if mojibake_pairs(block) >= MOJIBAKE_PAIRS || fragments::is_salad(block, features) {
         return true;
     }
     let changes = changes(block);
