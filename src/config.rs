@@ -19,7 +19,7 @@ use crate::detect::rule;
 use crate::golden::{GoldenError, GoldenSet, STARTER};
 use crate::plan::RouteParams;
 use crate::proxy::{self, HoldParams, ProxyParams};
-use crate::upstream::{Limits, LimitsPatch, TargetParams};
+use crate::upstream::{Inject, Limits, LimitsPatch, TargetParams};
 use crate::verdict::Mode;
 pub use fault::{ConfigError, Fault};
 pub use quality::{Calibration, CalibrationError, Quality};
@@ -31,7 +31,7 @@ const CATCH_ALL: &str = "default";
 const REFERENCE: &str = include_str!("config/reference.toml");
 
 /// Keys of the file that are no section of [`Sections`].
-const OTHER_KEYS: [&str; 6] = ["mode", "data_dir", "target", "route", "rule", "quality"];
+const OTHER_KEYS: [&str; 7] = ["mode", "inject", "data_dir", "target", "route", "rule", "quality"];
 
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident: $type:ty;)+) => {
@@ -186,6 +186,7 @@ impl Config {
         let mut file: Table = text.parse().map_err(|e: toml::de::Error| vec![syntax(text, &e)])?;
         let mut faults = Vec::new();
         let mode = value(&mut file, "mode", &mut faults);
+        let inject: Option<Inject> = value(&mut file, "inject", &mut faults);
         let data_dir = value(&mut file, "data_dir", &mut faults);
         let targets: Vec<Option<TargetParams>> = list(&mut file, "target", &mut faults);
         let routes: Vec<Option<RouteParams>> = list(&mut file, "route", &mut faults);
@@ -202,7 +203,8 @@ impl Config {
         if !faults.is_empty() {
             return Err(faults); // what follows would only blame the consequences
         }
-        let targets: Vec<TargetParams> = targets.into_iter().flatten().collect();
+        let mut targets: Vec<TargetParams> = targets.into_iter().flatten().collect();
+        targets.iter_mut().for_each(|target| target.or_inject(inject.unwrap_or_default()));
         let mut routes: Vec<RouteParams> = routes.into_iter().flatten().collect();
         let mut route_limits = route_limits;
         if routes.is_empty()

@@ -12,6 +12,7 @@ mod chaotic;
 mod clear;
 mod failure;
 pub mod headers;
+mod injection;
 mod limits;
 mod params;
 
@@ -28,6 +29,7 @@ use hyper::body::Incoming;
 use reqwest::Url;
 
 pub use failure::{Failure, FailureKind};
+pub use injection::{Inject, Injection};
 pub use limits::{Limits, LimitsError, LimitsPatch};
 pub use params::{Price, Rate, TargetError, TargetParams, Vram};
 
@@ -180,6 +182,7 @@ pub struct Upstream {
     /// For inference calls in clear text.
     clear: Option<Clear>,
     credentials: Credentials,
+    injection: Injection,
     chaos: Option<chaotic::Chaos>,
 }
 
@@ -197,7 +200,18 @@ impl Upstream {
         let clear =
             (base.scheme() == "http").then(|| Clear::new(&base, limits.connect(), IDLE_CLEAR)).flatten();
         let params = params.clone();
-        Ok(Self { params, limits, base, base_has_version, client, clear, credentials, chaos: None })
+        let injection = Injection::default();
+        Ok(Self {
+            params,
+            limits,
+            base,
+            base_has_version,
+            client,
+            clear,
+            credentials,
+            injection,
+            chaos: None,
+        })
     }
 
     /// The same with faults in front of it, if any are meant for it.
@@ -229,6 +243,12 @@ impl Upstream {
     #[must_use]
     pub fn forwards_auth(&self) -> bool {
         self.credentials.forward && self.credentials.key.is_none()
+    }
+
+    /// Whether it may be asked more than its callers ask.
+    #[must_use]
+    pub fn injection(&self) -> &Injection {
+        &self.injection
     }
 
     /// Limits of this target.

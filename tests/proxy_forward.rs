@@ -356,3 +356,154 @@ fn without_processor_time_texts_are_read_lightly_in_shadow_mode_and_in_full_in_e
     assert_eq!(seen("shadow", 0.1), (true, false, true));
     assert_eq!(seen("enforce", 0.0), (true, false, true));
 }
+
+/// `inject = "live"` in front of this upstream.
+fn injecting(mode: &str, upstream: &Upstream, more: &str) -> Served {
+    let text = tiers(mode, &[upstream], more);
+    Served::start(&text.replace("model = \"model-0\"", "model = \"model-0\"\ninject = \"live\""))
+}
+
+fn asks_more(seen: &common::upstream::Seen) -> bool {
+    seen.text().contains("\"logprobs\":true,\"top_logprobs\":5")
+}
+
+/// The choice's logprobs, as servers write them before its end.
+const LOGPROBS: &str = "\"logprobs\":{\"content\":[{\"token\":\"Red\",\"logprob\":-0.25,\"bytes\":null,\"top_logprobs\":[\
+     {\"token\":\"Red\",\"logprob\":-0.25},{\"token\":\"Blue\",\"logprob\":-1.75}]}]},";
+
+#[test]
+fn what_is_injected_is_judged_and_cut_out_of_a_json_answer_again() {
+    let plain = chat_json("Red");
+    let with = plain.replace("\"finish_reason\"", &format!("{LOGPROBS}\"finish_reason\""));
+    let (a, b) = (plain.clone(), with.clone());
+    let upstream = Upstream::start(move |seen, _| {
+        json(200, if seen.text().contains("\"logprobs\":true") { &b } else { &a })
+    });
+    for mode in ["shadow", "enforce"] {
+        let served = injecting(mode, &upstream, "");
+        let answer = served.chat(&[("accept-encoding", "gzip")], ASK);
+        assert_eq!((answer.status, answer.text(), answer.whole), (200, plain.clone(), true), "{mode}");
+        assert_eq!(answer.header("x-touchstone-injected"), Some("logprobs"));
+        let seen = upstream.seen().pop().expect("a call");
+        assert!(asks_more(&seen) && seen.header("accept-encoding") == Some("identity"), "{seen:?}");
+        // Who asks for them gets them.
+        let own = ASK.replace("{\"model\"", "{\"logprobs\":true,\"top_logprobs\":1,\"model\"");
+        let answer = served.chat(&[("accept-encoding", "gzip")], &own);
+        assert_eq!((answer.text(), answer.header("x-touchstone-injected")), (with.clone(), None), "{mode}");
+        let seen = upstream.seen().pop().expect("a call");
+        assert!(!asks_more(&seen) && seen.header("accept-encoding") == Some("gzip"));
+        // And who says no is not asked for.
+        let answer = served.chat(&[], &ASK.replace("{\"model\"", "{\"logprobs\":false,\"model\""));
+        assert_eq!((answer.text(), answer.header("x-touchstone-injected")), (plain.clone(), None), "{mode}");
+        let reports = served.reports_of(3);
+        let entropy: Vec<bool> = reports.samples.iter().map(|s| s.signals.entropy_mean.is_some()).collect();
+        assert_eq!(entropy, [true, true, false], "{mode}: seen by the judge all the same");
+    }
+    let served = shadow(&upstream);
+    assert_eq!(served.chat(&[], ASK).text(), plain);
+    assert!(!asks_more(&upstream.seen().pop().expect("a call")), "not unless it was said");
+}
+
+#[test]
+fn what_is_injected_is_cut_out_of_a_stream_again_and_the_rest_comes_at_once() {
+    let plain = chat_stream();
+    let mut with = plain.clone();
+    with[1] = with[1].replace("\"finish_reason\"", &format!("{LOGPROBS}\"finish_reason\""));
+    with[3] = with[3].replace("\"choices\"", "\"usage\":null,\"choices\"");
+    with.insert(
+        4,
+        "data: {\"id\":\"c-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":6,\"total_tokens\":15}}\n\n"
+            .to_owned(),
+    );
+    let upstream = Upstream::start(move |seen, n| {
+        assert!(asks_more(seen) && seen.text().contains("\"stream_options\":{\"include_usage\":true}"));
+        let mut acts = sse(&with);
+        if n == 2 {
+            acts.truncate(3);
+            acts.push(Act::Close); // in the middle
+        }
+        acts
+    });
+    for mode in ["shadow", "enforce"] {
+        let served = injecting(mode, &upstream, "");
+        let answer = served.chat(&[], ASK_STREAM);
+        assert_eq!((answer.text(), answer.whole), (plain.concat(), true), "{mode}");
+        assert_eq!(answer.header("x-touchstone-injected"), Some("logprobs, usage"));
+        let reports = served.reports_of(1);
+        let sample = &reports.samples[0];
+        assert!(sample.signals.entropy_mean.is_some());
+        assert_eq!(
+            (sample.usage.output, sample.usage.estimated),
+            (Some(6), false),
+            "{mode}: counted, not guessed"
+        );
+    }
+    let served = injecting("shadow", &upstream, "");
+    let answer = served.chat(&[], ASK_STREAM);
+    assert!(!answer.whole, "a stream that is cut never ends well");
+    assert_eq!(answer.text(), plain[..2].concat());
+}
+
+#[test]
+fn what_a_target_refuses_is_withdrawn_and_not_asked_again() {
+    let plain = chat_json("Red.");
+    let said = plain.clone();
+    let upstream = Upstream::start(move |seen, _| {
+        if asks_more(seen) {
+            whole(500, "content-type: text/plain\r\n", "Internal Server Error")
+        } else {
+            json(200, &said)
+        }
+    });
+    for mode in ["shadow", "enforce"] {
+        let before = upstream.calls();
+        let served = injecting(mode, &upstream, "");
+        for n in 0..3 {
+            let answer = served.chat(&[], ASK);
+            assert_eq!((answer.status, answer.text()), (200, plain.clone()), "{mode}");
+            assert_eq!(answer.header("x-touchstone-injected"), None);
+            assert_eq!(answer.header("x-touchstone-attempts"), Some("1"), "no try of the caller's");
+            assert_eq!(upstream.calls() - before, 2 + n, "{mode}: asked twice once");
+        }
+        let reports = served.reports_of(3);
+        assert!(
+            reports.outcomes.iter().all(|o| o.class.is_none()),
+            "the questions were at fault, not the target"
+        );
+    }
+    // A target that packs what cannot be cut then.
+    let packed = whole(200, "content-type: application/json\r\ncontent-encoding: gzip\r\n", "?");
+    let said = plain.clone();
+    let upstream =
+        Upstream::start(move |seen, _| if asks_more(seen) { packed.clone() } else { json(200, &said) });
+    let served = injecting("shadow", &upstream, "");
+    assert_eq!(served.chat(&[], ASK).text(), plain);
+    assert_eq!((served.chat(&[], ASK).text(), upstream.calls()), (plain, 3));
+}
+
+#[test]
+fn a_target_that_fails_anyhow_is_not_asked_everything_twice() {
+    for (status, calls) in [(500, [2, 1, 1]), (400, [2, 2, 2]), (429, [1, 1, 1]), (503, [1, 1, 1])] {
+        let upstream = Upstream::always(json(status, "{\"error\":{\"message\":\"no\"}}"));
+        let served = injecting("shadow", &upstream, "");
+        let mut before = 0;
+        for wanted in calls {
+            assert_eq!(served.chat(&[], ASK).status, status);
+            assert_eq!(upstream.calls() - before, wanted, "{status}");
+            before = upstream.calls();
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_of_an_answer_is_what_its_caller_got() {
+    let plain = chat_json("Red is a primary colour.");
+    let with = plain.replace("\"finish_reason\"", &format!("{LOGPROBS}\"finish_reason\""));
+    let upstream = Upstream::always(json(200, &with));
+    let served = injecting("enforce", &upstream, "[cache]\nserve_first = true\n");
+    let ask = ASK.replace("{\"model\"", "{\"temperature\":0,\"model\"");
+    assert_eq!(served.chat(&[], &ask).text(), plain);
+    eventually("it is kept", || served.proxy.cache().size().0 == 1);
+    let answer = served.chat(&[], &ask);
+    assert_eq!((answer.header("x-touchstone-tier"), answer.text()), (Some("cache"), plain));
+}

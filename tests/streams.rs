@@ -2,6 +2,8 @@
 //!
 //! `bash tests/run --test streams -- --nocapture` prints what the daemon adds to each token, beside nginx.
 
+#![allow(clippy::duplicate_mod)] // both sides speak HTTP by the same file
+
 mod common;
 mod support;
 
@@ -302,7 +304,7 @@ async fn leave(port: u16, n: usize) {
     let Ok(mut socket) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let request = ask(&format!("left-{n}"));
     let rng = &mut fastrand::Rng::with_seed(n as u64);
-    if n % 10 == 0 {
+    if n.is_multiple_of(10) {
         let _ = socket.write_all(&request[..rng.usize(..request.len())]).await; // in the middle of asking
         return;
     }
@@ -321,7 +323,7 @@ async fn leave(port: u16, n: usize) {
             }
         }
     }
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         #[allow(deprecated)] // blocks for no time at all when it is zero
         let _ = socket.set_linger(Some(Duration::ZERO)); // in disorder
     }

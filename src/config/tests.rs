@@ -77,7 +77,7 @@ fn a_fault_names_the_path_of_its_field() {
     for (text, expected) in [
         ("", "target: at least one"),
         ("mode = \"loud\"", "mode: unknown variant `loud`"),
-        (&format!("colour = 1\n{TARGET}"), "colour: unknown key; known are mode, data_dir, target"),
+        (&format!("colour = 1\n{TARGET}"), "colour: unknown key; known are mode, inject, data_dir, target"),
         (
             &format!("{TARGET}price = {{ input = 1 }}"),
             "target[0].price.input: unknown key; known are input_usd",
@@ -249,6 +249,19 @@ fn a_target_lays_its_own_quality_and_mode_over_the_files() {
     assert_eq!((effort(1).canaries, effort(1).burst_runs), (9, 5));
     assert_eq!((config.mode_of_target("a"), config.mode_of_target("b")), (Mode::Shadow, Mode::Enforce));
     assert_eq!((config.rules_of("a").len(), config.rules_of("b").len()), (0, 1));
+}
+
+#[test]
+fn a_target_says_for_itself_what_is_injected() {
+    let live = |text: &str| -> Vec<bool> {
+        let config = Config::from_toml(text).expect("loads");
+        config.targets.iter().map(|t| t.inject() == crate::upstream::Inject::Live).collect()
+    };
+    let other = "[[target]]\nname = \"b\"\nurl = \"http://h\"\n";
+    assert_eq!(live(&format!("{TARGET}{other}")), [false, false]);
+    assert_eq!(live(&format!("{TARGET}{other}inject = \"live\"\n")), [false, true]);
+    assert_eq!(live(&format!("inject = \"live\"\n{TARGET}{other}inject = \"canary\"\n")), [true, false]);
+    assert!(fault(&format!("inject = \"all\"\n{TARGET}")).starts_with("inject:"));
 }
 
 #[test]

@@ -115,6 +115,7 @@ impl Asker {
         let second = self.call(prompt, None, sampling, source, generation).await;
         if second.is_answer() {
             self.refuses_logprobs.store(true, Ordering::Relaxed);
+            self.upstream.injection().withdraw();
             tracing::info!(target_name = %self.upstream.name(), "target refuses to be asked for logprobs");
             return second;
         }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use super::cutter::Cutting;
 use super::tap::Tap;
 use crate::upstream::{AnswerBody, Failure};
 
@@ -36,6 +37,8 @@ pub(super) enum Body {
     Whole(Bytes),
     /// An upstream's answer on its way, observed.
     Tap(Box<Tap>),
+    /// Likewise, and what the daemon asked for is cut out.
+    Cut(Box<Cutting>),
     /// An upstream's answer on its way, unobserved.
     Pass(AnswerBody),
     /// A page of the daemon's own.
@@ -45,6 +48,13 @@ pub(super) enum Body {
 impl Body {
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self::Whole(bytes)
+    }
+
+    pub(super) fn tapped(tap: Tap) -> Self {
+        match tap.injected() {
+            None => Self::Tap(Box::new(tap)),
+            Some(injected) => Self::Cut(Box::new(Cutting::new(tap, injected))),
+        }
     }
 
     pub(super) fn empty() -> Self {
@@ -64,6 +74,7 @@ impl http_body::Body for Body {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Tap(tap) => tap.poll_frame(cx),
+            Self::Cut(cutting) => cutting.poll_frame(cx),
             Self::Pass(body) => body.poll_frame(cx).map_err(Broken::Upstream),
             Self::Page(body) => Pin::new(body).poll_frame(cx).map_err(Broken::Own),
         }
@@ -73,6 +84,7 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Tap(tap) => tap.is_end(),
+            Self::Cut(cutting) => cutting.is_end(),
             Self::Pass(body) => body.is_end(),
             Self::Page(body) => body.is_end_stream(),
         }
@@ -82,6 +94,7 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Tap(tap) => tap.exact_len().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::Cut(_) => SizeHint::default(),
             Self::Pass(body) => body.exact_len().map_or_else(SizeHint::default, SizeHint::with_exact),
             Self::Page(body) => body.size_hint(),
         }

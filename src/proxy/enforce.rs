@@ -311,7 +311,7 @@ fn commit(
     ledger.deliver(opening.status.as_u16(), tier, Some(name), course.degraded());
     let after = inquiry.after.clone();
     let tap = Tap::new(opening.body, ledger, opening.pieces, opening.bounds, opening.close_delimited, after);
-    *response.body_mut() = Body::Tap(Box::new(tap));
+    *response.body_mut() = Body::tapped(tap);
     response
 }
 

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::analysis::INLINE_BYTES;
 use super::consequence::Ended;
+use super::cutter::Cutter;
 use super::inference::Inquiry;
 use super::ledger::Ledger;
 use super::params::Until;
@@ -141,6 +142,7 @@ pub(super) async fn hold(
         ledger.stop_watch();
         let ended = judge_whole(&mut ledger, end, bytes).await;
         let body = join(pieces, bytes);
+        let body = ledger.injected.map_or(body.clone(), |injected| Cutter::whole(injected, body));
         let fault = ended.fault.map(|kind| {
             let retry_after_ms = ended.retry_after_ms.or(ended.verdict.retry_after_ms);
             Fault { kind, retry_after_ms }

@@ -17,7 +17,7 @@ use super::live::degraded_text;
 use super::refusal::Refusal;
 use super::request::{Unread, Wishes, linger, model_in_path, path_with_model, read_body};
 use super::running::{Hold, Running};
-use super::{enforce, shadow, splice};
+use super::{enforce, injecting, shadow, splice};
 use crate::cache::{Key, is_repeatable};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::gate::ProbeSlot;
@@ -25,7 +25,7 @@ use crate::judge::{self, Ask, Head};
 use crate::plan::{Asked, Board, Moment, route_for};
 use crate::sample::Admission;
 use crate::spend::Scopes;
-use crate::upstream::{Answer, Call, Failure, headers as travelling};
+use crate::upstream::{Answer, Call, Failure, Inject, headers as travelling};
 use crate::verdict::{BreakerState, ErrorCode, FaultClass, Flag, Mode, Reason, Wire};
 
 /// No longer `Retry-After` is believed, milliseconds.
@@ -230,11 +230,22 @@ pub(super) async fn send(
     };
     ledger.begin(Running::new((target, tier), generation, hold, limits));
     let before = ledger.watch.elapsed_us();
-    let sent = upstream.send(call, wait).await;
+    let (sent, injected) = if upstream.params().inject() == Inject::Live {
+        let now = ledger.proxy.clock.now();
+        Box::pin(injecting::ask_more(&upstream, ledger.wire, call, wait, now)).await
+    } else {
+        (upstream.send(call, wait).await, None)
+    };
     ledger.waited_us += ledger.watch.elapsed_us().saturating_sub(before);
-    let answer = sent?;
+    let mut answer = sent?;
+    ledger.injected = injected;
     open_judgement(ledger, inquiry, &answer);
+    injecting::mark(&mut answer.headers, injected);
     Ok(answer)
+}
+
+pub(super) fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_ENCODING).is_none_or(|e| e.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
@@ -265,11 +276,12 @@ fn open_judgement(ledger: &mut Ledger, inquiry: &Inquiry, answer: &Answer) {
                 Mode::Enforce => Reading::Full,
                 Mode::Shadow => ledger.proxy.allowance().grant().map_or(Reading::Light, Reading::Granted),
             };
-            Watch::new(Arc::clone(ask), head, reading)
+            let ask = ledger.injected.map_or_else(|| Arc::clone(ask), |more| Arc::new(more.asked(ask)));
+            Watch::new(ask, head, reading)
         }
         None => Watch::blind(),
     };
-    let plain = text(&header::CONTENT_ENCODING).is_none_or(|e| e.eq_ignore_ascii_case("identity"));
+    let plain = is_plain(&answer.headers);
     if let (Some(key), true, StatusCode::OK) = (inquiry.cache_key, plain && watch.sees(), answer.status) {
         ledger.keep_for(key, answer.headers.get(header::CONTENT_TYPE).cloned());
     }

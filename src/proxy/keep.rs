@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderValue;
 
+use super::cutter::Cutter;
+use super::inject::Injected;
 use crate::cache::{Cache, Entry, Key};
 use crate::clock::Timestamp;
 use crate::judge::Verdict;
@@ -18,12 +20,18 @@ pub(super) struct Keep {
     bytes: usize,
     pieces: Vec<Bytes>,
     content_type: Option<HeaderValue>,
+    injected: Option<Injected>,
 }
 
 impl Keep {
     /// For an answer of at most `most` bytes.
-    pub(super) fn new(key: Key, most: usize, content_type: Option<HeaderValue>) -> Self {
-        Self { key, most, bytes: 0, pieces: Vec::new(), content_type }
+    pub(super) fn new(
+        key: Key,
+        most: usize,
+        content_type: Option<HeaderValue>,
+        injected: Option<Injected>,
+    ) -> Self {
+        Self { key, most, bytes: 0, pieces: Vec::new(), content_type, injected }
     }
 
     /// The next piece; false once the answer is too long to be kept.
@@ -39,6 +47,7 @@ impl Keep {
             return;
         }
         let body = join(self.pieces, self.bytes);
+        let body = self.injected.map_or(body.clone(), |injected| Cutter::whole(injected, body));
         let content_type = self.content_type;
         cache.keep(self.key, Entry { body, content_type, target, at, usage: verdict.usage });
     }

@@ -12,6 +12,7 @@ use super::analysis::{Job, Watch};
 use super::bill;
 use super::consequence::{Ended, fault_of};
 use super::flow::Further;
+use super::inject::Injected;
 use super::keep::Keep;
 use super::live::{Extra, Live, Target, degraded_text};
 use super::running::{Running, Seen};
@@ -52,6 +53,8 @@ pub(super) struct Ledger {
     pub(super) caller: Option<u64>,
     /// Time spent waiting for upstreams and for their wishes, microseconds.
     pub(super) waited_us: u64,
+    /// What the try under way asks for on the daemon's behalf.
+    pub(super) injected: Option<Injected>,
     attempts: Vec<Attempt>,
     cost_usd: Option<f64>,
     current: Option<Running>,
@@ -97,6 +100,7 @@ impl Ledger {
             scopes: opening.scopes,
             caller: opening.caller,
             waited_us: 0,
+            injected: None,
             attempts: Vec::new(),
             cost_usd: None,
             current: None,
@@ -136,6 +140,7 @@ impl Ledger {
     /// Begins a try.
     pub(super) fn begin(&mut self, running: Running) {
         self.keep = None;
+        self.injected = None;
         self.current = Some(running);
     }
 
@@ -148,7 +153,7 @@ impl Ledger {
 
     /// Keeps a copy of the answer for the cache, in case it turns out sound.
     pub(super) fn keep_for(&mut self, key: Key, content_type: Option<http::HeaderValue>) {
-        self.keep = Some(Keep::new(key, self.live.cache.max_entry_bytes(), content_type));
+        self.keep = Some(Keep::new(key, self.live.cache.max_entry_bytes(), content_type, self.injected));
     }
 
     /// The next bytes of the answer.

@@ -48,7 +48,7 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, mut inquiry: Inquiry) -> Re
             let bounds = Bounds { total: left, ..Bounds::default() };
             let tap =
                 Tap::new(answer.body, ledger, VecDeque::new(), bounds, answer.close_delimited, inquiry.after);
-            *response.body_mut() = Body::Tap(Box::new(tap));
+            *response.body_mut() = Body::tapped(tap);
             response
         }
         Err(failure) => {

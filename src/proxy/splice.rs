@@ -82,7 +82,7 @@ fn is_model(quoted: &[u8]) -> bool {
             && serde_json::from_slice::<String>(quoted).is_ok_and(|key| key == "model"))
 }
 
-fn skip_space(body: &[u8], mut at: usize) -> usize {
+pub(super) fn skip_space(body: &[u8], mut at: usize) -> usize {
     while matches!(body.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;
     }
@@ -90,7 +90,7 @@ fn skip_space(body: &[u8], mut at: usize) -> usize {
 }
 
 /// From the opening quote to just behind the closing one.
-fn skip_string(body: &[u8], at: usize) -> Option<usize> {
+pub(super) fn skip_string(body: &[u8], at: usize) -> Option<usize> {
     if body.get(at) != Some(&b'"') {
         return None;
     }
@@ -104,7 +104,7 @@ fn skip_string(body: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-fn skip_value(body: &[u8], at: usize) -> Option<usize> {
+pub(super) fn skip_value(body: &[u8], at: usize) -> Option<usize> {
     match body.get(at)? {
         b'"' => skip_string(body, at),
         b'{' | b'[' => {

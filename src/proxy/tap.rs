@@ -15,6 +15,7 @@ use tokio::time::Sleep;
 
 use super::analysis::{Afterwork, INLINE_BYTES};
 use super::body::Broken;
+use super::inject::Injected;
 use super::ledger::Ledger;
 use super::refusal;
 use crate::judge::{End, Limit};
@@ -76,6 +77,11 @@ impl Tap {
             close_delimited,
             after,
         }
+    }
+
+    /// What the caller did not ask for.
+    pub(super) fn injected(&self) -> Option<Injected> {
+        self.ledger.as_ref().and_then(|ledger| ledger.injected)
     }
 
     pub(super) fn is_end(&self) -> bool {

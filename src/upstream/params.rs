@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::LimitsPatch;
+use super::{Inject, LimitsPatch};
 use crate::sample::Usage;
 
 /// Longest name; it becomes a metric label and a header value.
@@ -50,6 +50,8 @@ struct RawTarget {
     vocab_size: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     golden: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inject: Option<Inject>,
     #[serde(default, skip_serializing_if = "is_default")]
     limits: LimitsPatch,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -366,6 +368,19 @@ impl TargetParams {
     #[must_use]
     pub fn golden(&self) -> Option<&PathBuf> {
         self.0.golden.as_ref()
+    }
+
+    /// Which of its requests may be asked for logprobs and usage that nobody asked for.
+    #[must_use]
+    pub fn inject(&self) -> Inject {
+        self.0.inject.unwrap_or_default()
+    }
+
+    /// What holds where the target itself says nothing.
+    pub fn or_inject(&mut self, inject: Inject) {
+        if inject != Inject::default() {
+            self.0.inject.get_or_insert(inject);
+        }
     }
 
     /// What it says differently about limits.
