@@ -21,6 +21,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 
+use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
@@ -172,6 +173,8 @@ pub struct Surface {
     pub monitor: MonitorHandle,
     /// Tells the state of budgets.
     pub budgets: Budgets,
+    /// Answers that passed quality.
+    pub cache: Arc<Cache>,
     /// What several instances share.
     pub shared: Option<Shared>,
     /// Time.
@@ -241,6 +244,7 @@ fn routes() -> Router<Surface> {
         .route("/v1/requests/{id}", get(api::request))
         .route("/v1/workflows/{id}", get(api::workflow))
         .route("/v1/budgets", get(api::budgets))
+        .route("/v1/cache", get(api::cache))
         .route("/v1/observe", post(observe::observe))
         .route("/v1/admit/{target}", get(api::admit))
         .fallback(|| async { api::error(StatusCode::NOT_FOUND, "no such path; see /openapi.json") })

@@ -191,7 +191,7 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
     let seed = seed();
     let mut probing = Probing::new(seed, shared.clone());
     let greeting = greeting(&config, &parts, proxy_addr, admin_addr);
-    let starts = probing.begin(&config, &proxy.live(), parts, embedder.as_ref(), &reports, &clock);
+    let starts = probing.begin(&config, &proxy.live(), parts, embedder.as_ref(), (&reports, &handle), &clock);
     let outlets = Outlets {
         gate: gate.clone(),
         board: board.clone(),
@@ -218,6 +218,7 @@ pub async fn start(config: Config, clock: Clock) -> Result<Running, StartError> 
         gate,
         monitor: handle.clone(),
         budgets: budgets::report(&proxy),
+        cache: Arc::clone(proxy.cache()),
         shared: shared.clone(),
         clock: clock.clone(),
     };
@@ -308,7 +309,8 @@ impl Shared {
             Ok(mut probing) => {
                 probing.stop();
                 let live = self.proxy.live();
-                probing.begin(&config, &live, parts, self.embedder.as_ref(), &self.reports, &self.clock)
+                let doors = (&self.reports, &self.monitor);
+                probing.begin(&config, &live, parts, self.embedder.as_ref(), doors, &self.clock)
             }
             Err(_) => return Ok(()),
         };

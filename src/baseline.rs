@@ -174,11 +174,24 @@ pub struct Baseline {
     /// Border inputs; `None` where none were looked for, or too few found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub border: Option<BorderBaseline>,
+    /// 99th percentile of the time to first text in health, milliseconds; absent in earlier baselines and where too
+    /// few answers tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_text_p99_ms: Option<u64>,
     /// The calibration's verdict in words.
     pub verdict: Vec<String>,
 }
 
+/// A healthy target is given so many times the 99th percentile of its own time to first text.
+const FIRST_TEXT_FACTOR: u64 = 3;
+
 impl Baseline {
+    /// How long a first text is worth waiting for, milliseconds, as far as health told.
+    #[must_use]
+    pub fn first_text_limit_ms(&self) -> Option<u64> {
+        self.first_text_p99_ms.map(|ms| ms.saturating_mul(FIRST_TEXT_FACTOR))
+    }
+
     /// Prompts that take part in judgement.
     pub fn usable(&self) -> impl Iterator<Item = (&Arc<str>, &PromptBaseline)> {
         self.prompts.iter().filter(|(_, p)| p.left_out.is_none())

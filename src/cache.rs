@@ -6,6 +6,8 @@
 //! to be good, because a suspect answer must not be repeated. Bounded by entries, bytes and age; the least
 //! recently used goes first.
 
+mod listing;
+
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +15,9 @@ use bytes::Bytes;
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use listing::Lists;
+pub use listing::{Asker, Listing, Missed, Served};
 
 use crate::clock::Timestamp;
 use crate::sample::Usage;
@@ -84,8 +89,21 @@ impl Params {
 }
 
 /// What makes two requests the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u8; 32]);
+
+/// The first half in hexadecimal digits: enough to tell requests apart.
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0[..16].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Key({self})")
+    }
+}
 
 impl Key {
     /// Of a request; `None` for one that cannot be read or is too long. `who` is whatever else tells
@@ -142,13 +160,14 @@ struct Inner {
     params: Params,
     entries: LruCache<Key, Entry>,
     bytes: usize,
+    lists: Lists,
 }
 
 impl Cache {
     /// An empty cache.
     #[must_use]
     pub fn new(params: Params) -> Self {
-        Self(Mutex::new(Inner { params, entries: LruCache::unbounded(), bytes: 0 }))
+        Self(Mutex::new(Inner { params, entries: LruCache::unbounded(), bytes: 0, lists: Lists::default() }))
     }
 
     /// Takes over other bounds; what no longer fits goes.
@@ -178,8 +197,26 @@ impl Cache {
         }
         inner.take(&key);
         inner.bytes += entry.body.len();
+        inner.lists.warmed(&key);
         inner.entries.put(key, entry);
         inner.fit();
+    }
+
+    /// A request found nothing here when nobody else could answer it.
+    pub fn note_missed(&self, key: Key, asker: Asker, now: Timestamp) {
+        self.lock().lists.missed(key, asker, now);
+    }
+
+    /// A request was given a kept answer in place of a fresh one.
+    pub fn note_served(&self, key: Key, asker: Asker, entry: &Entry, now: Timestamp) {
+        self.lock().lists.served(key, asker, entry, now);
+    }
+
+    /// What should be kept and is not, and what was given out of date: the latest first.
+    #[must_use]
+    pub fn listing(&self, now: Timestamp) -> Listing {
+        let inner = self.lock();
+        inner.lists.listing(inner.entries.len(), inner.bytes, now)
     }
 
     /// Forgets what `target` said after `good`, the last moment at which it was known to be sound. Gives

@@ -28,6 +28,8 @@ pub struct Published {
     pub reason: String,
     /// When a caller last used the target.
     pub last_seen: Option<Timestamp>,
+    /// How long its first text is worth waiting for, as calibration found, milliseconds.
+    pub first_text_ms: Option<u64>,
 }
 
 impl Default for Published {
@@ -46,6 +48,7 @@ impl Default for Published {
             health: HealthState::Unknown,
             reason: String::new(),
             last_seen: None,
+            first_text_ms: None,
         }
     }
 }

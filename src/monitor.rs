@@ -71,6 +71,15 @@ pub enum Command {
     },
     /// Another instance's breaker has opened or closed.
     Adopt(crate::shared::Remote),
+    /// What a target's own load page says.
+    Load {
+        /// Which target.
+        target: Arc<str>,
+        /// How full it is, or why that is not known.
+        load: Result<crate::upstream::Load, String>,
+        /// For how long that is pressure, milliseconds; 0 if it is none.
+        holds_ms: u64,
+    },
     /// Run a golden burst now.
     Probe {
         /// Which target.

@@ -6,7 +6,9 @@
 
 pub mod ask;
 pub mod calibrate;
+mod load;
 mod task;
 
 pub use ask::{Answered, Asker};
+pub use load::watch_load;
 pub use task::{Common, Prober, Subject};

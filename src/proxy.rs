@@ -184,9 +184,12 @@ impl Proxy {
         &self.cache
     }
 
-    /// Retry tokens in the common bucket.
+    /// Retry tokens in the common bucket, that of all instances where there is one.
     #[must_use]
     pub fn retry_tokens(&self) -> f64 {
+        if let Some(level) = self.shared.as_ref().and_then(Shared::retry_level) {
+            return level.min(self.live.load().retry.shared().1);
+        }
         self.lock_bucket().level_at(self.clock.now())
     }
 

@@ -155,6 +155,19 @@ pub struct Scope {
     pub day: u64,
 }
 
+/// What all instances together have spent or set aside of one scope, billionths of a dollar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Within the last hour.
+    pub hour: u64,
+    /// Within the last day.
+    pub day: u64,
+    /// What the clock hour will have cost at its end, at the present pace.
+    pub hour_projected: u64,
+    /// What the UTC day will have cost at its end, at the present pace.
+    pub day_projected: u64,
+}
+
 /// What the common accounts say to a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserved {
@@ -182,6 +195,8 @@ struct Inner {
     retry_level: AtomicU64,
     leases: Mutex<HashMap<Arc<str>, bool>>,
     outgoing: Mutex<Outgoing>,
+    /// What the common accounts said of the scopes that somebody asked for.
+    spent: Mutex<HashMap<Arc<str>, Option<Spent>>>,
     wake: Notify,
 }
 
@@ -224,6 +239,7 @@ impl Shared {
             retry_level: AtomicU64::new(f64::INFINITY.to_bits()),
             leases: Mutex::new(targets.into_iter().map(|name| (name, false)).collect()),
             outgoing: Mutex::default(),
+            spent: Mutex::default(),
             wake: Notify::new(),
         };
         let shared = Self(Arc::new(inner));
@@ -291,6 +307,20 @@ impl Shared {
         }
         let (ok, place, day, now): (u8, usize, u8, u64) = self.ask(&call).await?;
         Some(if ok == 1 { Reserved::At(now) } else { Reserved::Denied(place.saturating_sub(1), day == 1) })
+    }
+
+    /// What all instances together have spent of a scope, as the common accounts said within the last second or two;
+    /// `None` while they are out of reach, and where nobody has asked before.
+    #[must_use]
+    pub fn spent(&self, scope: &Arc<str>) -> Option<Spent> {
+        let known = self.0.lock_spent().entry(Arc::clone(scope)).or_default().as_ref().copied();
+        known.filter(|_| self.is_up())
+    }
+
+    /// Tokens in the common bucket when it was last looked at; `None` while it is out of reach.
+    #[must_use]
+    pub fn retry_level(&self) -> Option<f64> {
+        self.is_up().then(|| f64::from_bits(self.0.retry_level.load(Ordering::Relaxed)))
     }
 
     /// What an attempt has cost more (or less) than was set aside at that moment; without a moment, now. Told to the
@@ -363,6 +393,10 @@ impl Inner {
 
     fn lock_leases(&self) -> MutexGuard<'_, HashMap<Arc<str>, bool>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_spent(&self) -> MutexGuard<'_, HashMap<Arc<str>, Option<Spent>>> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_outgoing(&self) -> MutexGuard<'_, Outgoing> {

@@ -14,11 +14,12 @@ mod failure;
 pub mod headers;
 mod injection;
 mod limits;
+mod load;
 mod params;
 
 use std::borrow::Cow;
 use std::pin::Pin;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use reqwest::Url;
 pub use failure::{Failure, FailureKind};
 pub use injection::{Inject, Injection};
 pub use limits::{Limits, LimitsError, LimitsPatch};
+pub use load::{Load, LoadError, LoadParams};
 pub use params::{Price, Rate, TargetError, TargetParams, Vram};
 
 use crate::verdict::Wire;
@@ -80,6 +82,8 @@ pub struct Call<'a> {
     pub body: Bytes,
     /// Protocol, if it is one that is known.
     pub wire: Option<Wire>,
+    /// Whether connecting may take as long as the system lets it, as it could without a proxy (shadow mode).
+    pub patient: bool,
 }
 
 /// The head of an answer, and its body as it arrives.
@@ -181,6 +185,8 @@ pub struct Upstream {
     client: reqwest::Client,
     /// For inference calls in clear text.
     clear: Option<Clear>,
+    /// The same two without a limit for connecting; made when they are first needed.
+    patient: OnceLock<(Option<Clear>, reqwest::Client)>,
     credentials: Credentials,
     injection: Injection,
     chaos: Option<chaotic::Chaos>,
@@ -194,11 +200,12 @@ impl Upstream {
     pub fn new(params: &TargetParams, limits: &Limits) -> Result<Self, BuildError> {
         let base = Url::parse(params.url()).map_err(|_| BuildError::Url(params.url().to_owned()))?;
         let limits = limits.with(params.limits());
-        let client = build_client(&limits, base.scheme() == "https")?;
+        let client = build_client(Some(limits.connect()), base.scheme() == "https")?;
         let credentials = Credentials { key: read_key(params)?, forward: params.forward_auth() };
         let base_has_version = base.path().trim_end_matches('/').ends_with("/v1");
-        let clear =
-            (base.scheme() == "http").then(|| Clear::new(&base, limits.connect(), IDLE_CLEAR)).flatten();
+        let clear = (base.scheme() == "http")
+            .then(|| Clear::new(&base, Some(limits.connect()), IDLE_CLEAR))
+            .flatten();
         let params = params.clone();
         let injection = Injection::default();
         Ok(Self {
@@ -208,6 +215,7 @@ impl Upstream {
             base_has_version,
             client,
             clear,
+            patient: OnceLock::new(),
             credentials,
             injection,
             chaos: None,
@@ -277,14 +285,25 @@ impl Upstream {
     }
 
     async fn ask(&self, call: Call<'_>) -> Result<Answer, Failure> {
-        if let (Some(clear), Some(_)) = (&self.clear, call.wire) {
+        let (clear, client) = if call.patient { self.patient() } else { (&self.clear, &self.client) };
+        if let (Some(clear), Some(_)) = (clear, call.wire) {
             let headers = self.headers(call.headers, &call.method, call.wire, call.body.is_empty());
             let path = self.path(call.path);
             let response = clear.send(call.method, &path, headers, call.body).await?;
             return Ok(read_head(response, Pieces::Clear));
         }
-        let response = self.client.execute(self.request(call)).await.map_err(Failure::before_head)?;
+        let response = client.execute(self.request(call)).await.map_err(Failure::before_head)?;
         Ok(read_head(response.into(), Pieces::Secure))
+    }
+
+    fn patient(&self) -> (&Option<Clear>, &reqwest::Client) {
+        let (clear, client) = self.patient.get_or_init(|| {
+            let clear = self.clear.as_ref().and_then(|_| Clear::new(&self.base, None, IDLE_CLEAR));
+            // one such client could be made before, so another can; if not, the limit stays
+            let client = build_client(None, self.base.scheme() == "https");
+            (clear, client.unwrap_or_else(|_| self.client.clone()))
+        });
+        (clear, client)
     }
 
     /// Sends a call that asks for another protocol (a websocket) and gives the raw connection where
@@ -380,7 +399,7 @@ fn read_key(params: &TargetParams) -> Result<Option<Key>, BuildError> {
     Key::new(secret).map(Some).ok_or(BuildError::KeyText)
 }
 
-fn build_client(limits: &Limits, secure: bool) -> Result<reqwest::Client, BuildError> {
+fn build_client(connect: Option<Duration>, secure: bool) -> Result<reqwest::Client, BuildError> {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         // An error means that the process already has a provider, which does as well.
@@ -392,8 +411,10 @@ fn build_client(limits: &Limits, secure: bool) -> Result<reqwest::Client, BuildE
         .referer(false)
         .retry(reqwest::retry::never())
         .tcp_nodelay(true)
-        .connect_timeout(limits.connect())
         .pool_idle_timeout(if secure { IDLE_SECURE } else { IDLE_CLEAR });
+    if let Some(limit) = connect {
+        builder = builder.connect_timeout(limit);
+    }
     if !secure {
         builder = builder.tls_certs_only([]); // clear text needs no roots, and a machine may have none
     }

@@ -299,6 +299,11 @@ pub(super) async fn budgets(State(surface): State<Surface>) -> Response {
     Json((surface.budgets.0)()).into_response()
 }
 
+/// What the cache was asked for in vain, and what it gave in place of a fresh answer.
+pub(super) async fn cache(State(surface): State<Surface>) -> Response {
+    Json(surface.cache.listing(surface.clock.now())).into_response()
+}
+
 /// May a client that keeps its own connection call this target now?
 pub(super) async fn admit(State(surface): State<Surface>, Path(name): Path<String>) -> Response {
     match admission(&surface, &name) {

@@ -46,11 +46,12 @@ fn budgets(proxy: &Proxy) -> Value {
 }
 
 fn money(account: &Account) -> Value {
-    let left = account.limit.map(|limit| limit.minus(account.spent.plus(account.reserved)).usd());
+    let taken = account.common.unwrap_or_else(|| account.spent.plus(account.reserved));
+    let left = account.limit.map(|limit| limit.minus(taken).usd());
     json!({
         "scope": account.scope, "window": account.span.as_str(), "spent_usd": account.spent.usd(),
         "reserved_usd": account.reserved.usd(), "limit_usd": account.limit.map(|l| l.usd()), "left_usd": left,
-        "projected_usd": account.projected.usd(),
+        "projected_usd": account.projected.usd(), "common_usd": account.common.map(|c| c.usd()),
     })
 }
 
@@ -93,7 +94,7 @@ fn show(m: &Metrics, proxy: &Proxy) {
         }
     }
     for account in proxy.accounts().iter().filter(|a| &*a.scope == "global") {
-        m.budget_spent_usd(account.span.as_str()).set(account.spent.usd());
+        m.budget_spent_usd(account.span.as_str()).set(account.common.unwrap_or(account.spent).usd());
         if let Some(limit) = account.limit {
             m.budget_limit_usd(account.span.as_str()).set(limit.usd());
         }

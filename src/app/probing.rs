@@ -10,13 +10,15 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::embed::EmbedHandle;
 use crate::golden::{Baselines, GoldenSet};
+use crate::monitor::MonitorHandle;
 use crate::monitor::orders::Report;
 use crate::monitor::run::Start;
 use crate::monitor::target::Setup;
-use crate::prober::{Common, Prober, Subject};
+use crate::prober::{Common, Prober, Subject, watch_load};
 use crate::proxy::Live;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
+use crate::upstream::{TargetParams, Upstream};
 
 /// Orders that wait for one prober.
 const ORDERS: usize = 16;
@@ -49,7 +51,7 @@ impl Probing {
         live: &Live,
         parts: Vec<Part>,
         embedder: Option<&EmbedHandle>,
-        reports: &mpsc::Sender<Report>,
+        (reports, monitor): (&mpsc::Sender<Report>, &MonitorHandle),
         clock: &Clock,
     ) -> Vec<Start> {
         self.stop = watch::channel(false).0;
@@ -85,6 +87,7 @@ impl Probing {
                 shared: self.shared.clone(),
             };
             tokio::spawn(Prober::run(subject, common, orders_in, self.stop.subscribe()));
+            self.watch_load(target, config, monitor);
             let setup = Setup {
                 name: Arc::clone(target.name()),
                 mode: config.mode_of_target(target.name()),
@@ -98,6 +101,19 @@ impl Probing {
             starts.push(Start { setup, golden: has, baseline: part.baseline, prober: orders });
         }
         starts
+    }
+
+    /// Reads the target's own load page from now on, if it has one.
+    fn watch_load(&self, target: &TargetParams, config: &Config, monitor: &MonitorHandle) {
+        let Some((params, page, path)) = target.load_page() else { return };
+        match Upstream::new(&page, &config.sections.limits) {
+            Ok(upstream) => {
+                let (name, monitor, stop) =
+                    (Arc::clone(target.name()), monitor.clone(), self.stop.subscribe());
+                tokio::spawn(watch_load(name, params, upstream, path, monitor, stop));
+            }
+            Err(error) => tracing::warn!(target_name = %target.name(), %error, "its load page is not read"),
+        }
     }
 
     /// Stops all probers; a call under way is dropped.

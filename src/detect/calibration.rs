@@ -59,6 +59,9 @@ impl Default for Effort {
     }
 }
 
+/// Below a hundred answers the slowest hundredth is told by none.
+const MIN_FIRST_TEXTS: usize = 100;
+
 /// Why a target was not accepted as healthy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
@@ -125,6 +128,8 @@ pub struct Calibration {
     canaries: Learner,
     canary_tokens: (u64, u64, u32),
     coverage: Vec<f64>,
+    /// Time to first text of each canary, which is one token long, milliseconds.
+    first_text_ms: Vec<f64>,
     effort: Effort,
     seed: u64,
     border: Option<Search>,
@@ -155,6 +160,7 @@ impl Calibration {
             canaries: Learner::new(Plan { references, ..Plan::CALIBRATION }),
             canary_tokens: (0, 0, 0),
             coverage: Vec::new(),
+            first_text_ms: Vec::new(),
             effort,
             seed,
             border,
@@ -243,6 +249,8 @@ impl Calibration {
                 self.canary_tokens.0 += input.unwrap_or(0);
                 self.canary_tokens.1 += output.unwrap_or(0);
                 self.canary_tokens.2 += 1;
+                let timing = seen.sample.timing;
+                self.first_text_ms.push(timing.ttft_ms.unwrap_or(timing.total_ms) as f64);
                 if let Some(first) = &seen.sample.first_position {
                     asked.first += 1;
                     self.canaries.record(&prompt.id, first);
@@ -268,7 +276,11 @@ impl Calibration {
                 prompt: self.first_unusable.unwrap_or_else(|| Arc::from("")),
             });
         }
-        let (tokens, coverage) = (self.canary_tokens, self.coverage);
+        let (tokens, coverage, first_text) = (self.canary_tokens, self.coverage, self.first_text_ms);
+        let first_text_p99_ms = (first_text.len() >= MIN_FIRST_TEXTS)
+            .then(|| quantile::quantile(&first_text, 0.99))
+            .flatten()
+            .map(|ms| ms.ceil() as u64);
         let canaries = self.canaries.finish();
         let prompts: BTreeMap<Arc<str>, PromptBaseline> = self
             .asked
@@ -319,6 +331,7 @@ impl Calibration {
             scores: canaries.healthy.to_columns(),
             canary,
             border: border.flatten(),
+            first_text_p99_ms,
             verdict,
         })
     }

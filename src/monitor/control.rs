@@ -9,6 +9,7 @@ use crate::breaker::Cause;
 use crate::clock::Timestamp;
 use crate::gate::Gate;
 use crate::stats::TimeWindow;
+use crate::upstream::Load;
 
 impl Monitor {
     pub(super) fn command(&mut self, command: Command) {
@@ -33,10 +34,34 @@ impl Monitor {
                 self.apply(&remote.target, effects);
                 self.adopting = false;
             }
+            Command::Load { target, load, holds_ms } => self.load(&target, load, holds_ms, now),
             Command::Reload { starts, lanes, gate } => self.reload(starts, lanes, gate, now),
             Command::Probe { target, reply } => {
                 let _ = reply.send(self.burst_on_demand(&target));
             }
+        }
+    }
+
+    /// A target under pressure is left alone as if it had refused, as long as somebody else can answer. It says
+    /// nothing of health: the breaker does not count it.
+    fn load(&mut self, target: &str, load: Result<Load, String>, holds_ms: u64, now: Timestamp) {
+        let Some(watched) = self.targets.get_mut(target) else { return };
+        let was = watched.pressed_until > now;
+        watched.pressed_until = now.plus_ms(holds_ms);
+        let is = holds_ms > 0;
+        match &load {
+            Ok(load) if was != is => {
+                let share = format!("{:.0} %", load.share * 100.0);
+                tracing::info!(target_name = %target, what = load.what, share, pressed = is, "load of the target");
+            }
+            Err(why) if !matches!(watched.load, Some(Err(_))) => {
+                tracing::warn!(target_name = %target, why, "the target's load page cannot be read");
+            }
+            _ => {}
+        }
+        watched.load = Some(load);
+        if was != is {
+            self.publish(target, now);
         }
     }
 

@@ -186,6 +186,10 @@ fn card(watched: &Watched, drift: &[(Arc<str>, DriftSummary)], now: Timestamp) -
             map.remove(shown); // stands on the card already
         }
         map.remove("next_probe_at");
+        if let Some(load) = &watched.load {
+            let load = load.as_ref().map_or_else(|why| json!({ "error": why }), |load| json!(load));
+            map.insert("load".to_owned(), load);
+        }
         map.insert("drift".to_owned(), drift_detail(drift));
         map.insert(
             "calibration".to_owned(),
@@ -203,7 +207,7 @@ fn card(watched: &Watched, drift: &[(Arc<str>, DriftSummary)], now: Timestamp) -
         calibrated: view.calibrated,
         next_probe_at: view.next_probe_at.or(watched.next_call),
         signals,
-        admission: watched.core.admission(now),
+        admission: watched.admission(now),
         detail,
     }
 }

@@ -28,10 +28,11 @@ use crate::embed::EmbedHandle;
 use crate::event::{Event, EventKind};
 use crate::gate::{Gate, Published};
 use crate::metrics::Metrics;
-use crate::sample::{Done, Outcome};
+use crate::sample::{Admission, Done, Outcome};
 use crate::shared::Shared;
 use crate::stats::TimeWindow;
 use crate::store::Store;
+use crate::upstream::Load;
 use crate::verdict::{BreakerState, HealthState, Mode};
 
 /// Time passes for the cores at this pace.
@@ -103,6 +104,10 @@ pub(super) struct Watched {
     pub(super) next_call: Option<Timestamp>,
     pub(super) last_good: Timestamp,
     pub(super) open_since: Option<Timestamp>,
+    /// What the target's own page said of its load last.
+    pub(super) load: Option<Result<Load, String>>,
+    /// Until when that is read as backpressure.
+    pub(super) pressed_until: Timestamp,
 }
 
 impl Watched {
@@ -117,7 +122,18 @@ impl Watched {
             next_call: None,
             last_good: Timestamp::ZERO,
             open_since: open.then_some(now),
+            load: None,
+            pressed_until: Timestamp::ZERO,
         }
+    }
+
+    /// What everyone may know at `now`: the breaker's word, and the target's own of its load.
+    pub(super) fn admission(&self, now: Timestamp) -> Admission {
+        let mut admission = self.core.admission(now);
+        if self.pressed_until > now {
+            admission.cooling_until = admission.cooling_until.max(Some(self.pressed_until));
+        }
+        admission
     }
 }
 
@@ -396,10 +412,11 @@ impl Monitor {
     pub(super) fn publish(&self, target: &str, now: Timestamp) {
         let Some(watched) = self.targets.get(target) else { return };
         let published = Published {
-            admission: watched.core.admission(now),
+            admission: watched.admission(now),
             health: watched.core.health().state(),
             reason: watched.core.breaker().message().to_owned(),
             last_seen: watched.core.last_seen(),
+            first_text_ms: watched.core.first_text_ms(),
         };
         if *self.out.gate.read(target) != published {
             self.out.gate.publish(target, published);

@@ -367,6 +367,12 @@ impl TargetCore {
         self.last_seen
     }
 
+    /// How long a first text is worth waiting for, as calibration found, milliseconds.
+    #[must_use]
+    pub fn first_text_ms(&self) -> Option<u64> {
+        self.baseline.as_ref().and_then(|b| b.first_text_limit_ms())
+    }
+
     /// The signals of the last five minutes, to read.
     #[must_use]
     pub const fn signals(&self) -> &Signals {

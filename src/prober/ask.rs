@@ -143,6 +143,7 @@ impl Asker {
             headers,
             body: Bytes::from(body),
             wire: Some(prompt.wire),
+            patient: false,
         };
         // A whole answer is asked for, so its headers may come as late as its end.
         let answer = self.upstream.send(call, Some(limits.total())).await;
@@ -272,6 +273,7 @@ async fn listed_model(upstream: &Upstream) -> Option<Arc<str>> {
         headers: HeaderMap::new(),
         body: Bytes::new(),
         wire: None,
+        patient: false,
     };
     let wait = upstream.limits().connect() + Duration::from_secs(5);
     let mut answer = upstream.send(call, Some(wait)).await.ok()?;

@@ -18,7 +18,7 @@ use super::ledger::Ledger;
 use super::omit;
 use super::refusal::Refusal;
 use super::tap::Tap;
-use crate::cache::Entry;
+use crate::cache::{Asker, Entry};
 use crate::plan::{Away, Board, Cost, Course, Fault, FaultKind, GiveUp, Purse, Step, Traits, Wait};
 use crate::upstream::{Failure, FailureKind, Limits};
 use crate::verdict::{BreakerState, ErrorCode, FaultClass, Flag, Mode, Reason};
@@ -109,8 +109,10 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
             }
             Step::Cache { tier } => {
                 if let Some(entry) = kept(&ledger, &inquiry) {
+                    list(&ledger, &inquiry, Some(&entry));
                     return from_cache(ledger, entry, &course);
                 }
+                list(&ledger, &inquiry, None);
                 let purse = purse(&ledger, &inquiry, tokens);
                 step = course.missed(tier, &moment(&ledger, turn), &mut board, &purse);
             }
@@ -130,6 +132,22 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
 fn kept(ledger: &Ledger, inquiry: &Inquiry) -> Option<Entry> {
     let now = ledger.proxy.clock.now();
     inquiry.cache_key.and_then(|key| ledger.proxy.cache.find(&key, now))
+}
+
+/// What the cache gave, or did not have, when nobody else could answer, for whoever will warm it.
+fn list(ledger: &Ledger, inquiry: &Inquiry, entry: Option<&Entry>) {
+    let Some(key) = inquiry.cache_key else { return };
+    let (now, cache) = (ledger.proxy.clock.now(), &ledger.proxy.cache);
+    let asker = Asker {
+        route: Arc::clone(ledger.route().name()),
+        model: ledger.ask.as_ref().and_then(|ask| ask.model.as_deref()).map(Arc::from),
+        request_id: Arc::clone(&ledger.id),
+        trace_id: Arc::clone(&ledger.trace),
+    };
+    match entry {
+        Some(entry) => cache.note_served(key, asker, entry, now),
+        None => cache.note_missed(key, asker, now),
+    }
 }
 
 /// Whether the breaker has opened, as it may have while a request waited to ask again.
@@ -190,7 +208,7 @@ async fn try_once(
     left: &mut Leftovers,
 ) -> Tried {
     let Place { target, tier, generation } = place;
-    let limits = ledger.target(target).upstream.limits().with(&ledger.extra().limits);
+    let limits = ledger.limits(target);
     let wait = head_wait(&ledger, inquiry, &limits);
     let headers = inquiry.headers.clone();
     let answer = match send(&mut ledger, inquiry, headers, (target, tier), generation, held, Some(wait)).await

@@ -73,10 +73,11 @@ pub(super) async fn hold(
     };
     let mut bounds = limits_of(&ledger, inquiry, limits, started_ms, streaming);
     let mut streaming = streaming && status.is_success();
+    let first_text_ms = u64::try_from(limits.first_text().as_millis()).unwrap_or(u64::MAX);
     let room = |ledger: &Ledger, streaming| {
         let hold = &ledger.live.hold;
         if streaming && hold.until() != Until::End {
-            (hold.max_bytes(), Some(started_ms + hold.max_ms()))
+            (hold.max_bytes(), Some(started_ms + hold.max_ms().max(first_text_ms)))
         } else {
             (hold.max_json_bytes(), None)
         }

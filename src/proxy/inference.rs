@@ -213,7 +213,7 @@ pub(super) async fn send(
     wait: Option<Duration>,
 ) -> Result<Answer, Failure> {
     let upstream = Arc::clone(&ledger.target(target).upstream);
-    let limits = upstream.limits().with(&ledger.extra().limits);
+    let limits = ledger.limits(target);
     let (path, body) = match upstream.model() {
         None => (None, inquiry.body.clone()),
         Some(model) => match path_with_model(ledger.wire, &inquiry.path, model) {
@@ -227,6 +227,7 @@ pub(super) async fn send(
         headers,
         body,
         wire: Some(ledger.wire),
+        patient: ledger.extra().mode == Mode::Shadow,
     };
     ledger.begin(Running::new((target, tier), generation, hold, limits));
     let before = ledger.watch.elapsed_us();

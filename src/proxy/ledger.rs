@@ -23,7 +23,7 @@ use crate::monitor::Observed;
 use crate::plan::{FaultKind, Route};
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
 use crate::spend::{Nano, Scopes};
-use crate::upstream::Failure;
+use crate::upstream::{Failure, Limits};
 use crate::verdict::{FaultClass, Flag, Mode, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
@@ -126,6 +126,16 @@ impl Ledger {
 
     pub(super) fn target(&self, index: usize) -> &Target {
         &self.live.targets[index]
+    }
+
+    /// Limits of a call to this target: as written, and for streams as calibration found them.
+    pub(super) fn limits(&self, target: usize) -> Limits {
+        let target = self.target(target);
+        let limits = target.upstream.limits().with(&self.extra().limits);
+        if limits.names_first_text() || !self.ask.as_ref().is_some_and(|ask| ask.stream) {
+            return limits;
+        }
+        limits.learned(self.live.gate.read(&target.name).first_text_ms)
     }
 
     pub(super) fn running(&self) -> Option<&Running> {

@@ -131,7 +131,18 @@ impl Money {
     }
 
     pub(super) fn accounts(&self, now: Timestamp) -> Vec<Account> {
-        self.lock().accounts(now)
+        let mut accounts = self.lock().accounts(now);
+        if let Some(shared) = &self.0.shared {
+            for account in &mut accounts {
+                let Some(spent) = shared.spent(&account.scope) else { continue };
+                let (common, projected) = match account.span {
+                    Span::Hour => (spent.hour, spent.hour_projected),
+                    Span::Day => (spent.day, spent.day_projected),
+                };
+                (account.common, account.projected) = (Some(Nano(common)), Nano(projected));
+            }
+        }
+        accounts
     }
 
     fn instances(&self) -> u32 {

@@ -24,7 +24,7 @@ use super::{Proxy, cors};
 use crate::clock::Stopwatch;
 use crate::sample::Done;
 use crate::upstream::{Call, Failure, Upstream};
-use crate::verdict::ErrorCode;
+use crate::verdict::{ErrorCode, Mode};
 use crate::wire;
 
 /// The pages of one proxy.
@@ -94,7 +94,7 @@ fn destination(live: &Live, headers: &HeaderMap) -> Result<(usize, usize), Refus
     Ok((route, target))
 }
 
-async fn forward(live: &Live, (_, target): (usize, usize), request: Request) -> Response {
+async fn forward(live: &Live, (route, target): (usize, usize), request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let most = live.limits.max_request_bytes();
     let Ok(body) = Limited::new(body, most).collect().await else {
@@ -107,6 +107,7 @@ async fn forward(live: &Live, (_, target): (usize, usize), request: Request) -> 
         headers: parts.headers,
         body: body.to_bytes(),
         wire: None,
+        patient: live.extras[route].mode == Mode::Shadow,
     };
     match live.targets[target].upstream.send(call, None).await {
         Ok(answer) => {
@@ -137,6 +138,7 @@ async fn tunnel(
         headers: request.headers().clone(),
         body: bytes::Bytes::new(),
         wire: None,
+        patient: false,
     };
     let upstream: &Upstream = &live.targets[target].upstream;
     match upstream.upgrade(call, upgrade.clone()).await {

@@ -10,10 +10,14 @@ use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::{Inner, Remote};
+use super::{Inner, Remote, Spent, scripts};
 
 /// A trip is known to all within a second: several beats.
 const BEAT_EVERY: Duration = Duration::from_millis(250);
+/// Every so many beats the common money is looked at.
+const SPENT_EVERY: u32 = 4;
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(300);
 /// What nobody waits for may take longer than what a caller waits for.
@@ -71,11 +75,17 @@ async fn beat_on(
     heard: &mut HashMap<String, u64>,
     told: &mut Option<bool>,
 ) -> Option<RedisError> {
+    let mut beats = 0_u32;
     loop {
         let inner = shared.upgrade()?;
+        beats += 1;
         let beaten = async {
             pay(&inner, &mut connection).await?;
-            beat(&inner, &mut connection, out, heard).await
+            beat(&inner, &mut connection, out, heard).await?;
+            if beats.is_multiple_of(SPENT_EVERY) {
+                look_at_money(&inner, &mut connection).await?;
+            }
+            Ok::<(), RedisError>(())
         };
         if let Err(error) = beaten.await {
             return Some(error);
@@ -133,6 +143,37 @@ async fn pay(inner: &Inner, connection: &mut MultiplexedConnection) -> Result<()
         }
     }
     result
+}
+
+/// What all instances together have spent of every scope that somebody asked for.
+async fn look_at_money(inner: &Inner, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    let scopes: Vec<Arc<str>> = inner.lock_spent().keys().cloned().collect();
+    if scopes.is_empty() {
+        return Ok(());
+    }
+    let mut call = inner.scripts.spent.prepare_invoke();
+    for scope in &scopes {
+        call.key(inner.money_key(scope));
+    }
+    let (now, sums): (u64, Vec<[i64; 5]>) = call.invoke_async(connection).await?;
+    let mut known = inner.lock_spent();
+    for (scope, [hour, day, since_hour, since_day, lately]) in scopes.into_iter().zip(sums) {
+        let nano = |n: i64| u64::try_from(n).unwrap_or(0); // a correction may come before what it corrects
+        let over_ms = scripts::SLICE_MS + now % scripts::SLICE_MS;
+        let project = |since: i64, length_ms: u64| {
+            let left_ms = length_ms - now % length_ms;
+            let rest = u128::from(nano(lately)) * u128::from(left_ms) / u128::from(over_ms);
+            nano(since).saturating_add(u64::try_from(rest).unwrap_or(u64::MAX))
+        };
+        let spent = Spent {
+            hour: nano(hour),
+            day: nano(day),
+            hour_projected: project(since_hour, HOUR_MS),
+            day_projected: project(since_day, DAY_MS),
+        };
+        known.insert(scope, Some(spent));
+    }
+    Ok(())
 }
 
 type Beat = (u64, u32, String, Vec<u8>, Vec<String>);

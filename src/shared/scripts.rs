@@ -46,6 +46,31 @@ for _, key in ipairs(KEYS) do
 end
 return {1, 0, 0, now}";
 
+/// For each scope: spent within an hour and within a day, since the clock hour's and the day's begin, and in the
+/// present slice together with the one before. `{now, {…}, {…}}`.
+const SPENT: &str = "
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local h, d = math.floor(now / 300000), math.floor(now / 900000)
+local hour, day = math.floor(now / 3600000) * 12, math.floor(now / 86400000) * 96
+local out = {}
+for _, key in ipairs(KEYS) do
+  local all, s = redis.call('HGETALL', key), {0, 0, 0, 0, 0}
+  for j = 1, #all, 2 do
+    local kind, at, n = string.sub(all[j], 1, 1), tonumber(string.sub(all[j], 2)), tonumber(all[j + 1])
+    if kind == 'h' then
+      if at + 12 >= h then s[1] = s[1] + n end
+      if at >= hour then s[3] = s[3] + n end
+      if at + 1 >= h then s[5] = s[5] + n end
+    else
+      if at + 96 >= d then s[2] = s[2] + n end
+      if at >= day then s[4] = s[4] + n end
+    end
+  end
+  out[#out + 1] = s
+end
+return {now, out}";
+
 /// Corrects one scope by ARGV delta in the slices that held ARGV moment.
 const SETTLE: &str = "
 local at = tonumber(ARGV[1])
@@ -89,6 +114,7 @@ pub(super) struct Scripts {
     pub(super) retry: Script,
     pub(super) reserve: Script,
     pub(super) settle: Script,
+    pub(super) spent: Script,
     pub(super) publish: Script,
     pub(super) beat: Script,
 }
@@ -99,6 +125,7 @@ impl Default for Scripts {
             retry: Script::new(RETRY),
             reserve: Script::new(RESERVE),
             settle: Script::new(SETTLE),
+            spent: Script::new(SPENT),
             publish: Script::new(PUBLISH),
             beat: Script::new(BEAT),
         }

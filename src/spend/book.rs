@@ -111,6 +111,8 @@ pub struct Account {
     pub limit: Option<Nano>,
     /// What the clock hour or UTC day will have cost at its end at the present pace.
     pub projected: Nano,
+    /// Spent or set aside by all instances that share the limit, where that is known; `projected` is theirs then too.
+    pub common: Option<Nano>,
 }
 
 /// What one scope spent in one minute, to be kept over restarts.
@@ -304,6 +306,7 @@ impl Book {
             reserved: entry.reserved,
             limit: span.limit(&entry.limit),
             projected: projected(&entry.window, now, span),
+            common: None,
         };
         self.entries.iter().flat_map(|entry| Span::ALL.map(|span| of(entry, span))).collect()
     }

@@ -28,7 +28,7 @@ pub(super) struct Clear {
 
 impl Clear {
     /// For a base that is an `http` URL.
-    pub(super) fn new(base: &Url, connect: Duration, idle: Duration) -> Option<Self> {
+    pub(super) fn new(base: &Url, connect: Option<Duration>, idle: Duration) -> Option<Self> {
         let authority = base.as_str().parse::<Uri>().ok()?.into_parts().authority?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -64,11 +64,11 @@ impl Clear {
     }
 }
 
-/// Connects within a limit, resolving the name included.
+/// Connects within a limit, if there is one, resolving the name included.
 #[derive(Clone, Debug)]
 struct Bounded {
     connector: HttpConnector,
-    limit: Duration,
+    limit: Option<Duration>,
 }
 
 type Connecting<T> =
@@ -86,6 +86,7 @@ impl Service<Uri> for Bounded {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let (connecting, limit) = (self.connector.call(uri), self.limit);
         Box::pin(async move {
+            let Some(limit) = limit else { return Ok(connecting.await?) };
             match tokio::time::timeout(limit, connecting).await {
                 Ok(connected) => Ok(connected?),
                 Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),

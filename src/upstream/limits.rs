@@ -14,7 +14,8 @@ use crate::units::{ByteSize, Ms};
 const CONNECT: Ms = Ms::from_secs(5);
 /// A long prompt is read before the headers are sent.
 const HEADERS: Ms = Ms::from_secs(60);
-/// Three times a slow first token of a large model.
+/// Three times a slow first token of a large model; a target that was calibrated to be slower gets three times its
+/// own 99th percentile.
 const FIRST_TEXT: Ms = Ms::from_secs(10);
 /// Longer than any pause between tokens under load.
 const STREAM_IDLE: Ms = Ms::from_secs(30);
@@ -31,7 +32,7 @@ const MAX_HEADER_BYTES: ByteSize = ByteSize::kib(64);
 pub struct Limits {
     connect: Ms,
     headers: Ms,
-    first_text: Ms,
+    first_text: Option<Ms>,
     stream_idle: Ms,
     total: Ms,
     min_tokens_per_second: f64,
@@ -58,7 +59,8 @@ pub enum LimitsError {
 struct RawLimits {
     connect: Ms,
     headers: Ms,
-    first_text: Ms,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_text: Option<Ms>,
     stream_idle: Ms,
     total: Ms,
     min_tokens_per_second: f64,
@@ -77,7 +79,7 @@ impl Default for Limits {
         Self {
             connect: CONNECT,
             headers: HEADERS,
-            first_text: FIRST_TEXT,
+            first_text: None,
             stream_idle: STREAM_IDLE,
             total: TOTAL,
             min_tokens_per_second: 0.0,
@@ -109,7 +111,7 @@ impl TryFrom<RawLimits> for Limits {
         for (name, limit) in [
             ("connect", raw.connect),
             ("headers", raw.headers),
-            ("first_text", raw.first_text),
+            ("first_text", raw.first_text.unwrap_or(FIRST_TEXT)),
             ("stream_idle", raw.stream_idle),
             ("total", raw.total),
         ] {
@@ -154,8 +156,24 @@ impl Limits {
 
     /// Until the first text of a stream.
     #[must_use]
-    pub const fn first_text(&self) -> Duration {
-        self.first_text.as_duration()
+    pub fn first_text(&self) -> Duration {
+        self.first_text.unwrap_or(FIRST_TEXT).as_duration()
+    }
+
+    /// Whether somebody wrote `first_text`; what was learned then has no say.
+    #[must_use]
+    pub const fn names_first_text(&self) -> bool {
+        self.first_text.is_some()
+    }
+
+    /// These limits for a target whose first text is worth waiting for so many milliseconds, as its calibration
+    /// found; never less than the default.
+    #[must_use]
+    pub fn learned(mut self, first_text_ms: Option<u64>) -> Self {
+        if let (None, Some(ms)) = (self.first_text, first_text_ms) {
+            self.first_text = Some(Ms(ms).max(FIRST_TEXT));
+        }
+        self
     }
 
     /// Between two pieces of progress of a stream.
@@ -193,7 +211,7 @@ impl Limits {
     pub fn with(mut self, patch: &LimitsPatch) -> Self {
         self.connect = patch.connect.unwrap_or(self.connect);
         self.headers = patch.headers.unwrap_or(self.headers);
-        self.first_text = patch.first_text.unwrap_or(self.first_text);
+        self.first_text = patch.first_text.or(self.first_text);
         self.stream_idle = patch.stream_idle.unwrap_or(self.stream_idle);
         self.total = patch.total.unwrap_or(self.total);
         self.min_tokens_per_second = patch.min_tokens_per_second.unwrap_or(self.min_tokens_per_second);
@@ -279,6 +297,22 @@ mod tests {
         assert_eq!(limits.first_text(), Duration::from_secs(2));
         assert!((limits.min_tokens_per_second() - 3.0).abs() < 1e-9);
         assert_eq!(limits.headers(), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_calibration_found_of_the_first_text_counts_where_nobody_wrote_it_and_it_is_longer() {
+        let free = Limits::default();
+        assert_eq!(free.learned(Some(24_000)).first_text(), Duration::from_secs(24));
+        assert_eq!(
+            free.learned(Some(900)).first_text(),
+            Duration::from_secs(10),
+            "never less than the default"
+        );
+        assert_eq!(free.learned(None).first_text(), Duration::from_secs(10));
+        let written: Limits = toml::from_str("first_text = \"2s\"").expect("reads");
+        assert_eq!(written.learned(Some(24_000)).first_text(), Duration::from_secs(2));
+        let patch: LimitsPatch = toml::from_str("first_text = \"3s\"").expect("reads");
+        assert_eq!(free.with(&patch).learned(Some(24_000)).first_text(), Duration::from_secs(3));
     }
 
     #[test]

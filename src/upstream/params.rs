@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::{Inject, LimitsPatch};
+use super::{Inject, LimitsPatch, LoadParams};
 use crate::sample::Usage;
 
 /// Longest name; it becomes a metric label and a header value.
@@ -52,6 +52,8 @@ struct RawTarget {
     golden: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     inject: Option<Inject>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    load: Option<LoadParams>,
     #[serde(default, skip_serializing_if = "is_default")]
     limits: LimitsPatch,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,7 +228,7 @@ impl TryFrom<RawTarget> for TargetParams {
     }
 }
 
-fn check_url(text: &str) -> Result<(), TargetError> {
+pub(super) fn check_url(text: &str) -> Result<(), TargetError> {
     let fault = |why| Err(TargetError::Url(redact(text), why));
     let Ok(url) = Url::parse(text) else { return fault("is not a URL; write http://host:port") };
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
@@ -278,6 +280,24 @@ impl TargetParams {
         let allowed = |c: &char| c.is_ascii_alphanumeric() || "._-/:".contains(*c);
         let name: String = url.chars().filter(allowed).take(MAX_NAME).collect();
         Ok(Self(RawTarget { name: name.into(), url: url.to_owned(), ..RawTarget::default() }))
+    }
+
+    /// The page on which the target tells its load, as a target of its own and the path on it, if there is one. The
+    /// target's key goes along only to where the key is for.
+    #[must_use]
+    pub fn load_page(&self) -> Option<(LoadParams, Self, String)> {
+        let load = self.0.load.clone()?;
+        let page = Url::parse(load.url()).ok()?;
+        let same = Url::parse(&self.0.url).is_ok_and(|own| own.origin() == page.origin());
+        let key = |key: &Option<String>| key.clone().filter(|_| same);
+        let raw = RawTarget {
+            name: Arc::clone(&self.0.name),
+            url: page.origin().ascii_serialization(),
+            api_key_env: key(&self.0.api_key_env),
+            api_key_file: self.0.api_key_file.clone().filter(|_| same),
+            ..RawTarget::default()
+        };
+        Some((load, Self(raw), page.path().to_owned()))
     }
 
     /// Unique name.
@@ -448,6 +468,21 @@ mod tests {
         assert!(fault("api_key = \"sk\"").contains("api_key"));
         assert!(TargetParams::from_url("cache", "http://h", true).is_err());
         assert!(TargetParams::from_url("ü", "http://h", true).is_err());
+    }
+
+    #[test]
+    fn a_key_goes_to_the_load_page_of_its_own_origin_only() {
+        let page = |url: &str| {
+            let text = format!(
+                "name = \"a\"\nurl = \"http://h:1/base\"\napi_key_env = \"K\"\nload = {{ url = \"{url}\" }}"
+            );
+            read(&text).expect("reads").load_page().expect("a page")
+        };
+        let (_, own, path) = page("http://h:1/metrics");
+        assert_eq!((own.url(), own.api_key_env(), path.as_str()), ("http://h:1", Some("K"), "/metrics"));
+        let (_, other, path) = page("http://h:2/admin/metrics");
+        assert_eq!((other.url(), other.api_key_env(), path.as_str()), ("http://h:2", None, "/admin/metrics"));
+        assert!(read("name = \"a\"\nurl = \"http://h\"").expect("reads").load_page().is_none());
     }
 
     #[test]
