@@ -13,6 +13,7 @@ mod selftests;
 mod sharing;
 pub mod target;
 mod teller;
+mod watched;
 mod workload;
 
 use std::sync::Arc;

@@ -35,6 +35,7 @@ mod omit;
 mod pages;
 mod params;
 mod pool;
+mod recall;
 mod refusal;
 mod request;
 mod running;
@@ -43,6 +44,7 @@ mod service;
 mod shadow;
 mod splice;
 mod tap;
+mod trim;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -338,3 +338,102 @@ fn a_clock_that_jumps_a_day_either_way_leaves_every_part_working() {
     }
     let _: Arc<str> = "done".into();
 }
+
+/// What five minutes of fifty requests a second at a target that refuses a share of its calls come to.
+#[derive(Debug, Default)]
+struct Storm {
+    served_by_first: u32,
+    served_below: u32,
+    unserved: u32,
+    refused_calls: u32,
+    most_calls: u32,
+    opened_ms: Vec<u64>,
+    half_open_ms: Vec<u64>,
+    due_ms: Vec<u64>,
+}
+
+fn storm(share: f64, minutes: u64) -> Storm {
+    let route = route("[[\"a\"], [\"b\"]]");
+    let retry = retry::Params::default();
+    let mut breakers = [breaker(1), breaker(2)];
+    let mut budgets = [TargetBudget::new(&retry), TargetBudget::new(&retry)];
+    let mut bucket = retry.bucket(at(0));
+    let mut rng = fastrand::Rng::with_seed(529);
+    let mut told = Storm::default();
+    for ms in (0..minutes * 60_000).step_by(20) {
+        let now = at(ms);
+        if ms.is_multiple_of(200) {
+            for breaker in &mut breakers {
+                if breaker.tick(now).is_some_and(|t| t.to == BreakerState::HalfOpen) {
+                    told.half_open_ms.push(ms);
+                }
+            }
+            for _ in 0..breakers[0].take_probes() {
+                let generation = breakers[0].generation();
+                let verdict =
+                    if rng.f64() < share { ProbeVerdict::Void("529".into()) } else { ProbeVerdict::Sound };
+                let _ = breakers[0].on_probe(now, generation, verdict);
+            }
+        }
+        let mut course = Course::new(&route, Mode::Enforce, Asked::default());
+        let mut tokens = retry.tokens_per_request();
+        let moment = Moment { now, roll: rng.f64(), turn: 0, stale: false };
+        let purse = |tokens, shared| Purse { tokens, shared, patience_ms: 5_000, quality_retries: 1 };
+        let mut board = World { breakers: &breakers, budgets: &budgets, retry, now };
+        let mut step = course.first(&moment, &mut board, &purse(tokens, bucket.has_at(now)));
+        let mut calls = 0;
+        loop {
+            let Step::Send { target, cost, generation, .. } = step else {
+                told.unserved += 1;
+                break;
+            };
+            calls += 1;
+            tokens -= u32::from(cost != Cost::Nothing);
+            if cost == Cost::RequestAndShared {
+                assert!(bucket.take(now) && budgets[target].take(&retry, now, Some(generation)).is_ok());
+            }
+            let refused = target == 0 && rng.f64() < share;
+            let class = refused.then_some(FaultClass::Backpressure);
+            let transition = breakers[target].on_outcome(&outcome(now, generation, class));
+            if let Some(t) = transition.filter(|t| t.to == BreakerState::Open) {
+                told.opened_ms.push(ms);
+                told.due_ms.push(t.due.expect("due").ms_since(at(0)));
+            }
+            budgets[target].on_first(&retry, now, !refused, 100);
+            if !refused {
+                if target == 0 {
+                    told.served_by_first += 1
+                } else {
+                    told.served_below += 1
+                }
+                break;
+            }
+            told.refused_calls += 1;
+            let mut board = World { breakers: &breakers, budgets: &budgets, retry, now };
+            let fault = Fault { kind: FaultKind::Backpressure, retry_after_ms: None };
+            step = course.after(fault, &moment, &mut board, &purse(tokens, bucket.has_at(now)));
+        }
+        told.most_calls = told.most_calls.max(calls);
+    }
+    told
+}
+
+#[test]
+fn ten_percent_of_529s_for_five_minutes_open_nothing_and_sixty_open_once_they_persist() {
+    let mild = storm(0.10, 5);
+    println!("10 % of 529s, 50 requests a second, 5 min: {mild:?}");
+    assert_eq!((mild.unserved, mild.opened_ms.len()), (0, 0));
+    assert_eq!(mild.served_by_first + mild.served_below, 15_000);
+    assert!(mild.most_calls <= 2, "a refusal costs one call more, not one a retry");
+    let hard = storm(0.60, 5);
+    println!("60 % of 529s, 50 requests a second, 5 min: {hard:?}");
+    assert_eq!(hard.unserved, 0);
+    assert_eq!(hard.served_by_first + hard.served_below, 15_000);
+    let opened = hard.opened_ms.first().copied().expect("it opens");
+    assert!((30_000..120_000).contains(&opened), "not before the persistence: {opened}");
+    let half_open = hard.half_open_ms.iter().zip(&hard.due_ms);
+    assert!(half_open.clone().count() > 0, "it is tried again");
+    for (at, due) in half_open {
+        assert!((*due..*due + 200).contains(at), "half-open on time: due {due}, tried {at}");
+    }
+}

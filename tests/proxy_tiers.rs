@@ -264,3 +264,42 @@ fn a_request_at_temperature_zero_may_be_answered_from_memory_first() {
     served.chat(&[], ASK);
     assert_eq!(upstream.calls(), 3);
 }
+
+#[test]
+fn the_oldest_turns_are_cut_only_where_that_is_allowed_and_nobody_else_can_answer() {
+    let turn = |role: &str, n: usize| {
+        format!("{{\"role\":\"{role}\",\"content\":\"turn {n}: {}\"}}", "colour ".repeat(40))
+    };
+    let turns: Vec<String> = (0..9).map(|n| turn(if n % 2 == 0 { "user" } else { "assistant" }, n)).collect();
+    let ask =
+        format!("{{\"model\":\"assistant\",\"messages\":[{},{}]}}", turn("system", 99), turns.join(","));
+    for (trims, wide) in [(false, false), (true, false), (true, true)] {
+        let (large, small, last) = (sound("Large."), sound("Small."), sound("Last."));
+        let more = format!("{FAST}[fallback]\ntrim_oldest = {trims}\n");
+        let text = tiers("enforce", &[&large, &small, &last], &more)
+            .replace("\"model-1\"", "\"model-1\"\nmax_context_tokens = 300")
+            .replace(
+                "[[\"t0\"], [\"t1\"], [\"t2\"]]",
+                if wide { "[[\"t0\"], [\"t1\"], [\"t2\"]]" } else { "[[\"t0\"], [\"t1\"]]" },
+            );
+        let served = Served::start(&text);
+        assert_eq!(served.chat(&[], &ask).text(), chat_json("Large."));
+        assert!(large.seen()[0].text().contains("turn 0"), "the first tier gets it whole");
+        served.publish("t0", BreakerState::Open);
+        let answer = served.chat(&[], &ask);
+        let degraded = answer.header("x-touchstone-degraded");
+        match (trims, wide) {
+            (false, _) => assert_eq!((answer.status, small.calls()), (503, 0), "nothing is changed unasked"),
+            (true, true) => assert_eq!((answer.text(), degraded), (chat_json("Last."), Some("breaker_open"))),
+            (true, false) => {
+                assert_eq!((answer.text(), degraded), (chat_json("Small."), Some("trimmed")));
+                let seen = small.seen()[0].text();
+                assert!(
+                    seen.contains("turn 99") && seen.contains("turn 8") && !seen.contains("turn 0:"),
+                    "{seen}"
+                );
+                assert!(seen.len() < 1_400, "{}", seen.len());
+            }
+        }
+    }
+}

@@ -95,6 +95,14 @@ fn three_instances_draw_on_one_bucket_one_purse_and_one_lease() {
         println!("1000 billionths an hour on three instances: {first} reservations of 10 settled at 5, then {again} more");
         assert_eq!(first * 5 + again * 10, 1_000 - (1_000 - first * 5) % 10);
 
+        let settled = (first * 5 + again * 10) as u64;
+        until("each tells what all have spent", || {
+            all.iter().all(|s| s.spent(&"global".into()).is_some_and(|s| s.hour == settled && s.day == settled))
+        })
+        .await;
+        let told = all[0].spent(&"global".into()).expect("told");
+        println!("common account: {told:?}");
+
         until("one of them probes", || all.iter().filter(|s| s.may_probe("t")).count() == 1).await;
         let owner = all.iter().position(|s| s.may_probe("t")).expect("one");
         let others: Vec<Shared> = all.iter().enumerate().filter(|(i, _)| *i != owner).map(|(_, s)| s.clone()).collect();

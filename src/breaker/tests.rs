@@ -493,7 +493,10 @@ enum Step {
     Tick,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(u64, bool, Step)>> {
+/// How the clock goes on: as time does, back by ten times that, a day forward, a day back.
+const DAY_MS: i64 = 86_400_000;
+
+fn steps() -> impl Strategy<Value = Vec<(u64, i64, Step)>> {
     let step = prop_oneof![
         6 => (0_u8..7, any::<bool>()).prop_map(|(class, late)| Step::Attempt { class, late }),
         3 => (0_u8..3, any::<bool>()).prop_map(|(sound, late)| Step::Probe { sound, late }),
@@ -502,7 +505,8 @@ fn steps() -> impl Strategy<Value = Vec<(u64, bool, Step)>> {
         1 => (0_u8..3).prop_map(Step::Operator),
         4 => Just(Step::Tick),
     ];
-    prop::collection::vec((0_u64..40_000, prop::bool::weighted(0.05), step), 1..200)
+    let jump = prop_oneof![90 => Just(0), 5 => Just(-1), 3 => Just(DAY_MS), 3 => Just(-DAY_MS)];
+    prop::collection::vec((0_u64..40_000, jump, step), 1..200)
 }
 
 proptest! {
@@ -510,9 +514,12 @@ proptest! {
     fn the_laws_hold_whatever_happens(steps in steps(), golden in any::<bool>(), seed in any::<u64>()) {
         let mut b = Breaker::new(Params::default(), seed);
         b.set_golden(golden, golden);
-        let (mut now, mut outstanding) = (1_000_000_u64, 0_u32);
-        for (wait, back, step) in steps {
-            now = if back { now.saturating_sub(wait * 10) } else { now + wait };
+        let (mut now, mut outstanding) = (1_000_000_000_u64, 0_u32);
+        for (wait, jump, step) in steps {
+            now = match jump {
+                -1 => now.saturating_sub(wait * 10),
+                jump => now.saturating_add(wait).saturating_add_signed(jump),
+            };
             let before = (b.state(), b.generation());
             let probing = b.trial();
             let transition = match &step {

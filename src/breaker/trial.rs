@@ -107,6 +107,8 @@ impl Breaker {
                 ProbeVerdict::Failed(format!("a live probe failed ({class}: {})", outcome.flags))
             }
             Some(FaultClass::Client | FaultClass::Backpressure) => ProbeVerdict::Void(String::new()),
+            // what a filter refused to let through proves nothing of the model
+            _ if outcome.status.is_some_and(|status| status >= 400) => ProbeVerdict::Void(String::new()),
             _ if arms::is_over(outcome, self.params.probe_limit_ms()) => ProbeVerdict::Void(String::new()),
             _ => ProbeVerdict::Sound,
         }

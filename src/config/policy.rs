@@ -1,9 +1,12 @@
 //! Budgets, tiers and limits: names that lead nowhere, and policies that can never fire.
 
 use super::{Config, Fault};
+use crate::detect::rule;
 use crate::plan::{Pick, RouteParams};
 use crate::proxy::Until;
+use crate::upstream::TargetParams;
 use crate::verdict::Mode;
+use crate::wire;
 
 /// Paths on which a step can be left out.
 const OMITTABLE: [&str; 3] = ["/v1/rerank", "/v1/embeddings", "/api/embed"];
@@ -56,8 +59,12 @@ pub(super) fn warnings(config: &Config, found: &mut Vec<Fault>) {
     let mut warn = |path: String, message: String| found.push(Fault::new(path, message));
     permits(config, &mut warn);
     money(config, &mut warn);
+    for (i, rule) in config.rules.iter().enumerate() {
+        deaf_rule(config, i, rule, &mut warn);
+    }
     for (i, route) in config.routes.iter().enumerate() {
         tiers(config, i, route, &mut warn);
+        fallbacks(config, i, route, &mut warn);
         picks(i, route.pick(), &mut warn);
     }
     let sections = &config.sections;
@@ -101,7 +108,7 @@ fn permits(config: &Config, warn: &mut impl FnMut(String, String)) {
                 "its memory less the margin does not hold one call; one is admitted all the same".to_owned();
             warn(format!("target[{i}].vram"), message);
         }
-        let limited = |t: &&crate::upstream::TargetParams| t.pool() == target.pool() && t.permits().is_some();
+        let limited = |t: &&TargetParams| t.pool() == target.pool() && t.permits().is_some();
         if let Some(pool) = target.pool()
             && !config.targets.iter().any(|t| limited(&t))
         {
@@ -136,6 +143,61 @@ fn tiers(config: &Config, i: usize, route: &RouteParams, warn: &mut impl FnMut(S
             "the step can never be left out: none of the route's paths is a rerank or embeddings path"
                 .to_owned();
         warn(format!("route[{i}].tiers"), message);
+    }
+}
+
+/// A rule on a signal that no answer of its targets' routes can show. Patterns and routes of all paths may show any.
+fn deaf_rule(config: &Config, i: usize, rule: &rule::Params, warn: &mut impl FnMut(String, String)) {
+    let signal = rule.signal();
+    let hears = |route: &RouteParams| {
+        let wires = || route.paths().iter().map(|path| wire::of_path(path));
+        route.paths().is_empty() || wires().any(|wire| wire.is_none_or(|wire| signal.is_on(wire)))
+    };
+    let concerned = |route: &&RouteParams| route.tiers().iter().flatten().any(|name| rule.applies_to(name));
+    let mut routes = config.routes.iter().filter(concerned).peekable();
+    if routes.peek().is_some() && !routes.any(hears) {
+        let message = format!(
+            "`{}` can never fire: no answer on the paths of its targets' routes shows {}",
+            rule.name(),
+            signal.as_str()
+        );
+        warn(format!("rule[{i}].signal"), message);
+    }
+}
+
+/// A lower tier that cannot take what the tier above it could.
+fn fallbacks(config: &Config, i: usize, route: &RouteParams, warn: &mut impl FnMut(String, String)) {
+    let targets = |tier: &[String]| -> Vec<_> {
+        tier.iter().filter_map(|name| config.targets.iter().find(|t| **t.name() == **name)).collect()
+    };
+    for (j, pair) in route.tiers().windows(2).enumerate() {
+        let (upper, lower) = (targets(&pair[0]), targets(&pair[1]));
+        if upper.is_empty() || lower.is_empty() {
+            continue;
+        }
+        let context = |all: &[&TargetParams]| all.iter().map(|t| t.max_context_tokens()).max().flatten();
+        let all_known = lower.iter().all(|t| t.max_context_tokens().is_some());
+        if let (Some(above), Some(below), true) = (context(&upper), context(&lower), all_known)
+            && below < above
+        {
+            let message = format!(
+                "requests of {below} to {above} tokens have no fallback here: its context is shorter than that of the \
+                 tier above"
+            );
+            warn(format!("route[{i}].tiers[{}]", j + 1), message);
+        }
+        let pool = |t: &&TargetParams| t.pool().cloned();
+        let shared = upper.first().and_then(pool).filter(|name| {
+            upper.iter().chain(&lower).all(|t| t.pool() == Some(name))
+                && upper.iter().chain(&lower).any(|t| t.permits().is_some())
+        });
+        if let Some(name) = shared {
+            let message = format!(
+                "it has no capacity of its own: it shares pool `{name}` with the tier above, so it can never take \
+                 what that tier is too full for"
+            );
+            warn(format!("route[{i}].tiers[{}]", j + 1), message);
+        }
     }
 }
 

@@ -352,6 +352,18 @@ fn policies_that_can_never_fire_are_told_by_their_place() {
         ("pool = \"gpu\"", "target[0].pool: pool `gpu` can never refuse"),
         ("tokens_per_permit = 5", "target[0].tokens_per_permit: can never act"),
         ("vram = { total_gb = 4, per_request_gb = 8 }", "target[0].vram: its memory"),
+        (
+            "[[route]]\nname = \"r\"\npaths = [\"/v1/embeddings\"]\ntiers = [[\"a\"]]\n[[rule]]\nsignal = \"entropy_mean\"\nabove = 3.0",
+            "rule[0].signal: `entropy_mean above` can never fire: no answer",
+        ),
+        (
+            "max_context_tokens = 32000\n[[target]]\nname = \"b\"\nurl = \"http://h\"\nmax_context_tokens = 8000\n[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"b\"]]",
+            "route[0].tiers[1]: requests of 8000 to 32000 tokens have no fallback",
+        ),
+        (
+            "pool = \"gpu\"\nmax_concurrency = 2\n[[target]]\nname = \"b\"\nurl = \"http://h\"\npool = \"gpu\"\n[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"b\"]]",
+            "route[0].tiers[1]: it has no capacity of its own",
+        ),
         ("[breaker]\ndegrade_at = 0.6", "target[0].breaker: `a` can never be degraded"),
         ("[chaos]\nfaults = { a = \"empty\" }", "chaos.faults: faults are put"),
         (
@@ -373,6 +385,105 @@ fn policies_that_can_never_fire_are_told_by_their_place() {
     ] {
         let told = one(text);
         assert!(told.iter().any(|w| w.starts_with(expected)), "{text}: {told:?}");
+    }
+}
+
+#[test]
+fn policies_that_can_fire_are_not_warned_of() {
+    for text in [
+        "[[route]]\nname = \"r\"\npaths = [\"/v1/*\"]\ntiers = [[\"a\"]]\n[[rule]]\nsignal = \"entropy_mean\"\nabove = 3.0",
+        "[[rule]]\nsignal = \"entropy_mean\"\nabove = 3.0",
+        "[[route]]\nname = \"r\"\npaths = [\"/v2/models/*/infer\"]\ntiers = [[\"a\"]]\n[[rule]]\nsignal = \"margin\"\nbelow = 0.1",
+        "max_context_tokens = 8000\n[[target]]\nname = \"b\"\nurl = \"http://h\"\n[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"b\"]]",
+        "pool = \"gpu\"\nmax_concurrency = 2\n[[target]]\nname = \"b\"\nurl = \"http://h\"\n[[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"b\"]]",
+    ] {
+        assert_eq!(warnings(&format!("{TARGET}{text}")), [] as [&str; 0], "{text}");
+    }
+}
+
+/// Every number that the design of resilience names as a default, as the reference shows it.
+#[test]
+fn the_reference_holds_the_designs_numbers_each_with_its_reason() {
+    let reference = Config::reference();
+    for (section, numbers) in [
+        (
+            "limits",
+            &[
+                "connect = \"5s\"",
+                "headers = \"60s\"",
+                "#first_text = \"10s\"",
+                "stream_idle = \"30s\"",
+                "total = \"5m\"",
+            ][..],
+        ),
+        (
+            "breaker",
+            &[
+                "preset = \"llm\"",
+                "window = \"1m\"",
+                "failure_ratio = 0.5",
+                "min_attempts = 20",
+                "consecutive_failures = 5",
+                "degrade_at = 0.2",
+                "open = \"30s\"",
+                "open_max = \"2m\"",
+                "jitter = 0.2",
+                "clean = \"5m\"",
+                "allow_last = false",
+                "last_target_share = 0.2",
+            ],
+        ),
+        ("breaker.slow", &["ratio = 0.5"]),
+        ("breaker.half_open", &["probes = 3", "successes = 3", "latency_share = 0.6"]),
+        ("breaker.backpressure", &["persist = \"30s\"", "first = \"1s\"", "max = \"15s\""]),
+        (
+            "retry",
+            &[
+                "quality_retries = 1",
+                "max_wait = \"5s\"",
+                "tokens_per_request = 3",
+                "tokens_per_workflow = 3",
+                "refill_per_second = 10.0",
+                "burst = 30.0",
+                "target_ratio = 0.2",
+                "target_window = \"10s\"",
+                "target_floor_per_second = 10.0",
+                "penalty_over = \"2s\"",
+                "penalty_for = \"1m\"",
+                "waste_below = 0.3",
+                "waste_min = 20",
+                "waste_recovery = 0.8",
+                "backoff_first = \"200ms\"",
+                "backoff_max = \"10s\"",
+            ],
+        ),
+        ("queue", &["size = 100", "timeout = \"30s\""]),
+        ("fallback", &["max_share = 1.0", "cool_down = \"15s\"", "on_content_filter = false"]),
+        (
+            "hold",
+            &[
+                "until = \"first_content\"",
+                "on_late_fault = \"flag\"",
+                "max_ms = 12000",
+                "max_bytes = \"256KiB\"",
+                "max_json_bytes = \"8MiB\"",
+            ],
+        ),
+        ("shared", &["timeout_ms = 20"]),
+        ("[target]", &["#rate = { capacity = 32.0, refill_per_second = 8.0 }"]),
+    ] {
+        let begin = reference.find(&format!("[{section}]\n")).unwrap_or_else(|| panic!("no [{section}]"));
+        let end = reference[begin + 1..].find("\n[").map_or(reference.len(), |at| begin + 1 + at);
+        let lines: Vec<&str> = reference[begin..end].lines().collect();
+        for number in numbers {
+            let at = lines.iter().position(|line| line == number);
+            let at = at.unwrap_or_else(|| panic!("[{section}] does not say `{number}`"));
+            let explained =
+                lines[..at].iter().rev().take_while(|line| !line.is_empty()).any(|l| l.starts_with("# "));
+            let by_section =
+                reference[..begin].lines().next_back().is_some_and(|line| line.starts_with("# "));
+            assert!(explained || by_section, "[{section}] {number}: no reason is given");
+        }
     }
 }
 

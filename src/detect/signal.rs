@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::sample::{CheckResult, Sample};
 use crate::stats::TimeWindow;
-use crate::verdict::{FaultClass, Flag, Source};
+use crate::verdict::{FaultClass, Flag, Source, Wire};
 
 macro_rules! signals {
     ($($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)?) => {
@@ -83,6 +83,38 @@ signals! {
     TokenRate = "tokens_per_second",
     /// Output tokens of an answer.
     Tokens = "tokens",
+}
+
+impl Signal {
+    /// Whether answers of this protocol can show the signal at all.
+    #[must_use]
+    pub const fn is_on(self, wire: Wire) -> bool {
+        let vectors = matches!(wire, Wire::Embeddings | Wire::OllamaEmbed);
+        let tensors = matches!(wire, Wire::KserveInfer | Wire::TfPredict);
+        let generates = !vectors && !tensors && !matches!(wire, Wire::Rerank);
+        match self {
+            Self::EntropyMean
+            | Self::EntropyMax
+            | Self::EntropyFirst
+            | Self::TailMass
+            | Self::LogprobMean
+            | Self::Coverage => generates && !matches!(wire, Wire::Messages), // which has no logprobs
+            Self::Confidence | Self::ConfidenceVariance => {
+                tensors || (generates && !matches!(wire, Wire::Messages))
+            }
+            Self::ClassEntropy
+            | Self::ClassEntropyRatio
+            | Self::ClassEntropyVariance
+            | Self::Margin
+            | Self::MarginVariance => tensors,
+            Self::Repetition
+            | Self::Compression
+            | Self::ForeignShare
+            | Self::RefusalRatio
+            | Self::TokenRate => generates,
+            _ => true,
+        }
+    }
 }
 
 /// Values that a window holds at most.

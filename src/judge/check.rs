@@ -13,7 +13,13 @@ use crate::wire::Doc;
 /// reason than its content, or if a pattern cannot be compiled.
 #[must_use]
 pub fn check(check: &Check, prompt: &Prompt, verdict: &Verdict) -> CheckResult {
-    let failed = [FaultClass::Client, FaultClass::Backpressure, FaultClass::Upstream, FaultClass::Slow];
+    let failed = [
+        FaultClass::Client,
+        FaultClass::Info,
+        FaultClass::Backpressure,
+        FaultClass::Upstream,
+        FaultClass::Slow,
+    ];
     if verdict.class.is_some_and(|c| failed.contains(&c)) {
         return CheckResult::NotJudged;
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::Command;
-use super::run::{FALLBACK_CAPACITY, FALLBACK_SPAN_MS, Lane, Monitor, Start, Watched};
+use super::run::{FALLBACK_CAPACITY, FALLBACK_SPAN_MS, Lane, Monitor, Start};
 use super::target::TargetCore;
+use super::watched::Watched;
 use crate::breaker::Cause;
 use crate::clock::Timestamp;
 use crate::gate::Gate;
@@ -62,6 +63,7 @@ impl Monitor {
         watched.load = Some(load);
         if was != is {
             self.publish(target, now);
+            self.show(now);
         }
     }
 

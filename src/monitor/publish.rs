@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::board::TargetCard;
-use super::run::{Lane, Monitor, Watched};
+use super::run::{Lane, Monitor};
+use super::watched::Watched;
 use crate::clock::Timestamp;
 use crate::detect::Signal;
 use crate::detect::drift::DriftSummary;

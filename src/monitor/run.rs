@@ -18,6 +18,7 @@ use super::orders::{Order, Report};
 use super::selftests::SelfTests;
 use super::target::{Effect, EventOf, Setup, TargetCore};
 use super::teller::Teller;
+use super::watched::Watched;
 use super::{Batch, Fact, Inbox, Observed};
 use crate::baseline::Baseline;
 use crate::breaker;
@@ -28,11 +29,10 @@ use crate::embed::EmbedHandle;
 use crate::event::{Event, EventKind};
 use crate::gate::{Gate, Published};
 use crate::metrics::Metrics;
-use crate::sample::{Admission, Done, Outcome};
+use crate::sample::{Done, Outcome};
 use crate::shared::Shared;
 use crate::stats::TimeWindow;
 use crate::store::Store;
-use crate::upstream::Load;
 use crate::verdict::{BreakerState, HealthState, Mode};
 
 /// Time passes for the cores at this pace.
@@ -93,48 +93,6 @@ pub struct Outlets {
     pub seed: u64,
     /// What several instances share.
     pub shared: Option<Shared>,
-}
-
-pub(super) struct Watched {
-    pub(super) core: TargetCore,
-    pub(super) mode: Mode,
-    pub(super) prober: mpsc::Sender<Order>,
-    pub(super) golden: (bool, bool),
-    pub(super) calibration: Option<(usize, usize)>,
-    pub(super) next_call: Option<Timestamp>,
-    pub(super) last_good: Timestamp,
-    pub(super) open_since: Option<Timestamp>,
-    /// What the target's own page said of its load last.
-    pub(super) load: Option<Result<Load, String>>,
-    /// Until when that is read as backpressure.
-    pub(super) pressed_until: Timestamp,
-}
-
-impl Watched {
-    pub(super) fn new(core: TargetCore, start: &Start, now: Timestamp) -> Self {
-        let open = matches!(core.breaker().state(), BreakerState::Open | BreakerState::ForcedOpen);
-        Self {
-            core,
-            mode: start.setup.mode,
-            prober: start.prober.clone(),
-            golden: start.golden,
-            calibration: None,
-            next_call: None,
-            last_good: Timestamp::ZERO,
-            open_since: open.then_some(now),
-            load: None,
-            pressed_until: Timestamp::ZERO,
-        }
-    }
-
-    /// What everyone may know at `now`: the breaker's word, and the target's own of its load.
-    pub(super) fn admission(&self, now: Timestamp) -> Admission {
-        let mut admission = self.core.admission(now);
-        if self.pressed_until > now {
-            admission.cooling_until = admission.cooling_until.max(Some(self.pressed_until));
-        }
-        admission
-    }
 }
 
 /// The monitor.

@@ -77,3 +77,9 @@ pub(super) fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Tim
         (a, b) => a.or(b),
     }
 }
+
+/// Tokens to which a request that is too long for `member` could be cut for it.
+pub(super) fn cut_for(member: &Member, asked: &Asked) -> Option<u64> {
+    let least = asked.trims_to?;
+    member.max_context_tokens.filter(|most| asked.input_tokens > *most && least <= *most)
+}

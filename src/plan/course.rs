@@ -1,6 +1,6 @@
 //! One request's way through the tiers of its route.
 
-use super::admit::{Picked, Refusal, Try, admit, earliest};
+use super::admit::{Picked, Refusal, Try, admit, cut_for, earliest};
 use super::fault::{Elsewhere, Fault, FaultKind, Same};
 use super::route::{Member, Route, Tier};
 use super::step::{Asked, Away, Board, Cost, GiveUp, Moment, Purse, Step, Wait};
@@ -27,6 +27,7 @@ pub struct Course<'r> {
     quality_retries: u32,
     left_because: Option<(Reason, Option<Flag>)>,
     last_target: bool,
+    trim_to: Option<u64>,
     failed: Option<Fault>,
     soft: Option<(usize, &'r Member)>,
     due: Option<Timestamp>,
@@ -49,6 +50,7 @@ impl<'r> Course<'r> {
             quality_retries: 0,
             left_because: None,
             last_target: false,
+            trim_to: None,
             failed: None,
             soft: None,
             due: None,
@@ -79,6 +81,12 @@ impl<'r> Course<'r> {
         self.left_because
     }
 
+    /// Prompt tokens to which the request must be cut before it is sent, if it is too long for where it goes.
+    #[must_use]
+    pub fn trim_to(&self) -> Option<u64> {
+        self.trim_to
+    }
+
     /// Whether the request has left the tier at which it started.
     #[must_use]
     pub fn is_fallback(&self) -> bool {
@@ -102,7 +110,7 @@ impl<'r> Course<'r> {
 
     /// The cache of this tier had nothing, or the step cannot be left out: what comes after it.
     pub fn missed(&mut self, tier: usize, moment: &Moment, board: &mut impl Board, purse: &Purse) -> Step {
-        let depth = self.depth_of(tier);
+        let depth = self.route.depth_of(self.start, tier);
         if self.failed.is_none() {
             return self.descend(depth + 1, moment, board, purse, Cost::Nothing);
         }
@@ -300,7 +308,7 @@ impl<'r> Course<'r> {
 
     /// A tier that answers without a call.
     fn without_call(&self, depth: usize) -> Option<Step> {
-        let tier = self.tier_at(depth);
+        let tier = self.route.tier_at(self.start, depth);
         match self.route.tiers().get(tier)? {
             Tier::Cache => Some(Step::Cache { tier }),
             Tier::Omit => Some(Step::Omit { tier }),
@@ -318,7 +326,10 @@ impl<'r> Course<'r> {
         neighbour: bool,
     ) -> Picked<'r> {
         let mut picked = Picked::default();
-        let Some(Tier::Targets(members)) = self.route.tiers().get(self.tier_at(depth)) else { return picked };
+        let Some(Tier::Targets(members)) = self.route.tiers().get(self.route.tier_at(self.start, depth))
+        else {
+            return picked;
+        };
         let mut first_refusal = usize::MAX;
         let mut busy = None;
         for i in 0..members.len() {
@@ -374,7 +385,9 @@ impl<'r> Course<'r> {
         neighbour: bool,
     ) -> Result<bool, Refusal> {
         if self.is_too_long(member, depth > 0 || neighbour) {
-            return Err(Refusal::Hard(Reason::ContextTooLong, None));
+            let cut = depth > 0 && cut_for(member, &self.asked).is_some();
+            let refuse = if cut { Refusal::Soft } else { Refusal::Hard };
+            return Err(refuse(Reason::ContextTooLong, None));
         }
         if neighbour && !board.may_retry(member.index) {
             return Err(Refusal::Hard(Reason::RetryBudget, None));
@@ -406,19 +419,8 @@ impl<'r> Course<'r> {
     }
 
     fn is_alone(&self) -> bool {
-        let tier = self.route.tiers().get(self.tier_at(self.depth));
+        let tier = self.route.tiers().get(self.route.tier_at(self.start, self.depth));
         matches!(tier, Some(Tier::Targets(members)) if members.len() == 1)
-    }
-
-    /// The tier so many steps down: from the start to the last, then from the start up to the first.
-    fn tier_at(&self, depth: usize) -> usize {
-        let below = self.route.tiers().len() - self.start;
-        if depth < below { self.start + depth } else { (self.start + below).saturating_sub(depth + 1) }
-    }
-
-    fn depth_of(&self, tier: usize) -> usize {
-        let tiers = self.route.tiers().len();
-        if tier >= self.start { tier - self.start } else { tiers - 1 - tier }
     }
 
     fn send(
@@ -432,10 +434,14 @@ impl<'r> Course<'r> {
     ) -> Step {
         let admission = board.admission(member.index);
         self.depth = depth;
+        self.trim_to = cut_for(member, &self.asked).filter(|_| depth > 0);
+        if self.trim_to.is_some() {
+            self.left_because = Some((Reason::Trimmed, None)); // what the caller must know before the rest
+        }
         self.last_target = admission.cause == Reason::LastTarget.as_str();
         let fresh = Try { target: member.index, max_context_tokens: member.max_context_tokens, times: 1 };
         self.tries.push(fresh);
-        let (tier, generation) = (self.tier_at(depth), admission.generation);
+        let (tier, generation) = (self.route.tier_at(self.start, depth), admission.generation);
         Step::Send { tier, target: member.index, probe, generation, wait, cost }
     }
 
@@ -445,7 +451,7 @@ impl<'r> Course<'r> {
             this.times += 1;
         }
         let generation = board.admission(last.target).generation;
-        let (tier, cost) = (self.tier_at(self.depth), Cost::RequestAndShared);
+        let (tier, cost) = (self.route.tier_at(self.start, self.depth), Cost::RequestAndShared);
         Step::Send { tier, target: last.target, probe: false, generation, wait, cost }
     }
 }

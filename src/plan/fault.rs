@@ -85,6 +85,7 @@ impl FaultKind {
             Self::Silent => (Reason::Slow, None),
             Self::Quality(flag) => (Reason::Quality, Some(flag)),
             Self::ContextLength => (Reason::ContextTooLong, None),
+            Self::ContentFilter => (Reason::Quality, Some(Flag::ContentFiltered)),
             _ => (Reason::UpstreamError, None),
         }
     }

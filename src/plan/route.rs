@@ -243,6 +243,27 @@ pub struct Route {
 }
 
 impl Route {
+    /// The tier so many steps down: from the start to the last, then from the start up to the first.
+    pub(super) fn tier_at(&self, start: usize, depth: usize) -> usize {
+        let below = self.tiers.len() - start;
+        if depth < below { start + depth } else { (start + below).saturating_sub(depth + 1) }
+    }
+
+    /// How many steps down `tier` is.
+    pub(super) fn depth_of(&self, start: usize, tier: usize) -> usize {
+        if tier >= start { tier - start } else { self.tiers.len() - 1 - tier }
+    }
+
+    /// The shortest context that any of its targets is known to have, tokens.
+    #[must_use]
+    pub fn least_context(&self) -> Option<u64> {
+        let members = self.tiers.iter().filter_map(|tier| match tier {
+            Tier::Targets(members) => Some(members),
+            Tier::Cache | Tier::Omit => None,
+        });
+        members.flatten().filter_map(|member| member.max_context_tokens).min()
+    }
+
     /// Looks every target up.
     ///
     /// # Errors

@@ -30,11 +30,18 @@ struct RawFallback {
     window: Ms,
     cool_down: Ms,
     on_content_filter: bool,
+    trim_oldest: bool,
 }
 
 impl Default for RawFallback {
     fn default() -> Self {
-        Self { max_share: MAX_SHARE, window: WINDOW, cool_down: COOL_DOWN, on_content_filter: false }
+        Self {
+            max_share: MAX_SHARE,
+            window: WINDOW,
+            cool_down: COOL_DOWN,
+            on_content_filter: false,
+            trim_oldest: false,
+        }
     }
 }
 
@@ -86,6 +93,12 @@ impl FallbackParams {
     #[must_use]
     pub const fn cool_down_ms(&self) -> u64 {
         self.0.cool_down.as_millis()
+    }
+
+    /// Whether the oldest turns of a conversation may be cut where only a tier with a shorter context can answer.
+    #[must_use]
+    pub const fn trims_oldest(&self) -> bool {
+        self.0.trim_oldest
     }
 
     /// Whether an answer that a filter withheld is asked for elsewhere.

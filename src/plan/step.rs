@@ -17,6 +17,8 @@ pub struct Asked {
     pub no_retry: bool,
     /// The caller wants no lower tier.
     pub no_fallback: bool,
+    /// Prompt tokens to which it could be cut, where its oldest turns may go (`fallback.trim_oldest`).
+    pub trims_to: Option<u64>,
 }
 
 /// The published states.

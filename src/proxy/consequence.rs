@@ -46,6 +46,13 @@ pub(super) fn fault_of(status: Option<u16>, verdict: &Verdict) -> Option<FaultKi
     }
 }
 
+/// Whether a filter or the model itself withheld an answer that came with success.
+pub(super) fn is_withheld(status: Option<u16>, verdict: &Verdict) -> bool {
+    let withheld =
+        [Flag::ContentFiltered, Flag::Refusal].into_iter().any(|flag| verdict.flags.contains(flag));
+    withheld && status.is_some_and(|s| (200..300).contains(&s))
+}
+
 fn is_cut(flags: FlagSet) -> bool {
     [Flag::StreamErrorEvent, Flag::StreamIncomplete, Flag::BodyTruncated, Flag::Stall]
         .into_iter()

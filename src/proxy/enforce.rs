@@ -16,9 +16,10 @@ use super::hold::{Held, WholeAnswer, hold};
 use super::inference::{GateBoard, Inquiry, VERDICT, closed, mark, moment, refuse, send, unanswered};
 use super::ledger::Ledger;
 use super::omit;
+use super::recall::{from_cache, kept, list};
 use super::refusal::Refusal;
 use super::tap::Tap;
-use crate::cache::{Asker, Entry};
+use super::trim;
 use crate::plan::{Away, Board, Cost, Course, Fault, FaultKind, GiveUp, Purse, Step, Traits, Wait};
 use crate::upstream::{Failure, FailureKind, Limits};
 use crate::verdict::{BreakerState, ErrorCode, FaultClass, Flag, Mode, Reason};
@@ -42,7 +43,7 @@ enum Tried {
 }
 
 /// Forwards one call through the tiers of its route.
-pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Response<Body> {
+pub(super) async fn forward(mut ledger: Box<Ledger>, mut inquiry: Inquiry) -> Response<Body> {
     let live = Arc::clone(&ledger.live);
     let mut board = GateBoard::new(&ledger);
     let route = &live.routes[ledger.route];
@@ -88,6 +89,9 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
                         continue;
                     }
                 };
+                if let Some(most) = course.trim_to() {
+                    cut(&ledger, &mut inquiry, most);
+                }
                 if course.is_fallback() {
                     count_fallback(&ledger, target);
                 }
@@ -128,25 +132,11 @@ pub(super) async fn forward(mut ledger: Box<Ledger>, inquiry: Inquiry) -> Respon
     }
 }
 
-/// The kept answer to this request, if there is one.
-fn kept(ledger: &Ledger, inquiry: &Inquiry) -> Option<Entry> {
-    let now = ledger.proxy.clock.now();
-    inquiry.cache_key.and_then(|key| ledger.proxy.cache.find(&key, now))
-}
-
-/// What the cache gave, or did not have, when nobody else could answer, for whoever will warm it.
-fn list(ledger: &Ledger, inquiry: &Inquiry, entry: Option<&Entry>) {
-    let Some(key) = inquiry.cache_key else { return };
-    let (now, cache) = (ledger.proxy.clock.now(), &ledger.proxy.cache);
-    let asker = Asker {
-        route: Arc::clone(ledger.route().name()),
-        model: ledger.ask.as_ref().and_then(|ask| ask.model.as_deref()).map(Arc::from),
-        request_id: Arc::clone(&ledger.id),
-        trace_id: Arc::clone(&ledger.trace),
-    };
-    match entry {
-        Some(entry) => cache.note_served(key, asker, entry, now),
-        None => cache.note_missed(key, asker, now),
+/// Cuts the oldest turns; an answer to what is left is none to what was asked, and is not kept.
+fn cut(ledger: &Ledger, inquiry: &mut Inquiry, most: u64) {
+    let tokens = ledger.ask.as_ref().map_or(0, |ask| ask.input_tokens_estimate);
+    if let Some(body) = trim::to_fit(&inquiry.body, ledger.wire, tokens, most) {
+        (inquiry.body, inquiry.cache_key) = (body, None);
     }
 }
 
@@ -356,28 +346,6 @@ fn deliver(
         ledger.show(*verdict);
     }
     ledger.deliver(answer.status.as_u16(), tier, Some(name), degraded);
-    ledger.close();
-    response
-}
-
-fn from_cache(mut ledger: Box<Ledger>, entry: Entry, course: &Course<'_>) -> Response<Body> {
-    let now = ledger.proxy.clock.now();
-    let degraded = course.left_because();
-    let mut response = Response::new(Body::whole(entry.body));
-    let headers = response.headers_mut();
-    if let Some(content_type) = entry.content_type {
-        headers.insert(header::CONTENT_TYPE, content_type);
-    }
-    headers.insert(header::AGE, HeaderValue::from(now.ms_since(entry.at) / 1_000));
-    let at = std::time::UNIX_EPOCH + Duration::from_millis(entry.at.as_millis());
-    if let Ok(value) = HeaderValue::from_str(&humantime::format_rfc3339_millis(at).to_string()) {
-        headers.insert(header::HeaderName::from_static("x-touchstone-cached-at"), value);
-    }
-    let tier = Arc::clone(&ledger.proxy.words.cache);
-    let target = ledger.live.targets.iter().position(|t| t.name == entry.target);
-    mark(headers, &ledger, target, Some(&tier), degraded);
-    ledger.show(crate::judge::Verdict { usage: entry.usage, ..Default::default() });
-    ledger.deliver(200, &tier, Some(entry.target), degraded);
     ledger.close();
     response
 }

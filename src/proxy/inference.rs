@@ -17,7 +17,7 @@ use super::live::degraded_text;
 use super::refusal::Refusal;
 use super::request::{Unread, Wishes, linger, model_in_path, path_with_model, read_body};
 use super::running::{Hold, Running};
-use super::{enforce, injecting, shadow, splice};
+use super::{enforce, injecting, shadow, splice, trim};
 use crate::cache::{Key, is_repeatable};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::gate::ProbeSlot;
@@ -193,7 +193,18 @@ impl Inquiry {
             on_content_filter: ledger.live.fallback.on_content_filter(),
             no_retry: self.wishes.no_retry,
             no_fallback: self.wishes.no_fallback,
+            trims_to: self.trims_to(ledger),
         }
+    }
+
+    /// Tokens to which the request could be cut, where that is allowed and some tier of its route needs it.
+    fn trims_to(&self, ledger: &Ledger) -> Option<u64> {
+        if !ledger.live.fallback.trims_oldest() {
+            return None;
+        }
+        let tokens = ledger.ask.as_ref()?.input_tokens_estimate;
+        let shortest = ledger.route().least_context()?;
+        (tokens > shortest).then(|| trim::least_tokens(&self.body, ledger.wire, tokens)).flatten()
     }
 
     /// Milliseconds until the caller's deadline.

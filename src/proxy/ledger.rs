@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::Proxy;
 use super::analysis::{Job, Watch};
 use super::bill;
-use super::consequence::{Ended, fault_of};
+use super::consequence::{Ended, fault_of, is_withheld};
 use super::flow::Further;
 use super::inject::Injected;
 use super::keep::Keep;
@@ -438,7 +438,9 @@ impl Ledger {
             light: verdict.light,
             generation: running.generation,
         })));
-        let fault = fault_of(running.status, &verdict);
+        let withheld = || self.live.fallback.on_content_filter() && is_withheld(running.status, &verdict);
+        let fault =
+            fault_of(running.status, &verdict).or_else(|| withheld().then_some(FaultKind::ContentFilter));
         let repeatable = fault.map_or(class == Some(FaultClass::Upstream), FaultKind::is_repeatable);
         if self.extra().mode == Mode::Shadow && repeatable && !gone {
             self.live.targets[running.target].flow.note_further(Further::Would);

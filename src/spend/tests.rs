@@ -156,6 +156,7 @@ proptest! {
         let scopes = book.scopes("r", None, None);
         let mut now = 0;
         let (mut open, mut spent, mut kept): (Vec<Reservation>, Vec<(u64, u64)>, Vec<Minute>) = Default::default();
+        let mut beyond: Vec<(u64, u64)> = Vec::new(); // what answers cost more than was set aside for them
         for (wait, amount, settles, cost, restarts) in deeds {
             now += wait;
             let reserved: u64 = open.iter().map(|r| r.amount.0).sum();
@@ -167,10 +168,13 @@ proptest! {
             }
             if settles && !open.is_empty() {
                 let reservation = open.swap_remove(0);
-                let cost = cost.min(reservation.amount.0); // beyond it is the overshoot that is promised
+                beyond.push((now, cost.saturating_sub(reservation.amount.0)));
                 kept.extend(book.settle(at(now), reservation, Nano(cost)));
                 spent.push((now, cost));
             }
+            let sum = |all: &[(u64, u64)], span: u64| all.iter().filter(|(t, _)| t + span > now).map(|(_, x)| *x).sum::<u64>();
+            prop_assert!(sum(&spent, HOUR) <= hourly + sum(&beyond, HOUR), "the overshoot is what answers cost beyond");
+            prop_assert!(sum(&spent, DAY) <= daily + sum(&beyond, DAY));
             if restarts {
                 // what was under way is settled at its reservation, as it is not known to have cost less
                 for reservation in open.drain(..) {

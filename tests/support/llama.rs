@@ -38,6 +38,12 @@ impl Llama {
         Self { process, port }
     }
 
+    /// Its process.
+    #[allow(dead_code)] // not every test needs it
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Ends the server, at once: open connections break.
     pub(crate) fn stop(mut self) {
         self.process.kill();

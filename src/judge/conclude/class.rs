@@ -15,6 +15,8 @@ impl Seen<'_> {
             0 | 200..=299 => {}
             _ if backpressure => return Some(FaultClass::Backpressure),
             408 | 425 => return Some(FaultClass::Upstream),
+            // the filter's verdict about what was asked, and no request that is wrong
+            400..=499 if flags.contains(Flag::ContentFiltered) => return Some(FaultClass::Info),
             400..=499 => return Some(FaultClass::Client),
             _ => return Some(FaultClass::Upstream),
         }

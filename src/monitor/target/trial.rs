@@ -129,7 +129,7 @@ impl TargetCore {
             Some(class @ (FaultClass::Upstream | FaultClass::Slow | FaultClass::QualityHard)) => {
                 return failed(class);
             }
-            Some(class @ (FaultClass::Backpressure | FaultClass::Client)) => {
+            Some(class @ (FaultClass::Backpressure | FaultClass::Client | FaultClass::Info)) => {
                 return ProbeVerdict::Void(class.as_str().to_owned());
             }
             _ => {}
