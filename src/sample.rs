@@ -95,6 +95,14 @@ pub struct Timing {
     pub tokens_per_second: Option<f64>,
 }
 
+impl Timing {
+    /// Until the first text; of an answer that came in one piece, until it came.
+    #[must_use]
+    pub fn first_text_ms(&self) -> u64 {
+        self.ttft_ms.unwrap_or(self.total_ms)
+    }
+}
+
 /// The alternatives of one token position, as given: token bytes and natural-log probability.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TopK {

@@ -59,9 +59,6 @@ impl Default for Effort {
     }
 }
 
-/// Below a hundred answers the slowest hundredth is told by none.
-const MIN_FIRST_TEXTS: usize = 100;
-
 /// Why a target was not accepted as healthy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
@@ -249,8 +246,7 @@ impl Calibration {
                 self.canary_tokens.0 += input.unwrap_or(0);
                 self.canary_tokens.1 += output.unwrap_or(0);
                 self.canary_tokens.2 += 1;
-                let timing = seen.sample.timing;
-                self.first_text_ms.push(timing.ttft_ms.unwrap_or(timing.total_ms) as f64);
+                self.first_text_ms.push(seen.sample.timing.first_text_ms() as f64);
                 if let Some(first) = &seen.sample.first_position {
                     asked.first += 1;
                     self.canaries.record(&prompt.id, first);
@@ -277,10 +273,8 @@ impl Calibration {
             });
         }
         let (tokens, coverage, first_text) = (self.canary_tokens, self.coverage, self.first_text_ms);
-        let first_text_p99_ms = (first_text.len() >= MIN_FIRST_TEXTS)
-            .then(|| quantile::quantile(&first_text, 0.99))
-            .flatten()
-            .map(|ms| ms.ceil() as u64);
+        // the slowest hundredth is told by a hundred answers
+        let first_text_p99_ms = quantile::told(&first_text, 0.99, 100).map(|ms| ms.ceil() as u64);
         let canaries = self.canaries.finish();
         let prompts: BTreeMap<Arc<str>, PromptBaseline> = self
             .asked

@@ -33,7 +33,14 @@ pub(super) async fn ask_more(
     let Some((body, injected)) = questions else { return (upstream.send(call, wait).await, None) };
     let mut headers = call.headers.clone();
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity")); // else nothing could be cut
-    let more = Call { method: call.method.clone(), path: call.path, headers, body, wire: call.wire };
+    let more = Call {
+        method: call.method.clone(),
+        path: call.path,
+        headers,
+        body,
+        wire: call.wire,
+        patient: call.patient,
+    };
     let first = upstream.send(more, wait).await;
     let Ok(answer) = &first else { return (first, Some(injected)) };
     let encoded = !is_plain(&answer.headers);

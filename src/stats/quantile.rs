@@ -11,6 +11,12 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     sorted_quantile(&sorted, q)
 }
 
+/// The `q`-quantile, where at least so many values tell it.
+#[must_use]
+pub fn told(values: &[f64], q: f64, least: usize) -> Option<f64> {
+    if values.len() < least { None } else { quantile(values, q) }
+}
+
 /// The `q`-quantile of values that are finite and sorted upwards. `None` if there are none or `q` is NaN.
 #[must_use]
 pub fn sorted_quantile(sorted: &[f64], q: f64) -> Option<f64> {
