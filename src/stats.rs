@@ -1,5 +1,5 @@
 //! Numeric kernels on slices and ndarray: entropy of truncated distributions, bounded time windows,
-//! quantiles, running means, token buckets, a budget of processor time, distances of unit vectors, ranks among
+//! quantiles, running means, token buckets, a budget of processor time, distances of unit vectors and of samples of them, ranks among
 //! healthy scores and bets on them.
 //!
 //! Everything here is pure and total: an empty or non-finite input gives `None`, never NaN.
@@ -11,6 +11,7 @@ mod cpu_budget;
 pub mod distance;
 pub mod entropy;
 pub mod ewma;
+pub mod mmd;
 pub mod normal;
 pub mod poisson;
 pub mod quantile;

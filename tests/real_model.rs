@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use support::daemon::Daemon;
 use support::http::{self, Answer};
 use support::llama::{self, Llama};
-use support::{free_port, wait_for};
-use touchstone::clock::Stopwatch;
+use support::{free_port, strip, wait_for};
+use touchstone::clock::{Clock, Stopwatch};
 use touchstone::verdict::{FaultClass, Flag};
 
 /// Burst prompts taken from the starter set: enough to judge by, few enough for a model that makes thirty
@@ -24,14 +24,14 @@ const BURST_PROMPTS: usize = 30;
 /// And no longer answers than this.
 const MAX_TOKENS: u64 = 24;
 /// Half of what calibration asks by default: the arms that need the rest are not what is shown here.
-const CANARIES: &str = "200";
+const CANARIES: [&str; 2] = ["--canaries", "200"];
 /// Live requests that a sound model has to answer without an opening.
 const SOUND_REQUESTS: usize = 32;
 /// Live answers within which the damaged model has to be found, unless one burst finds it.
 const LIVE_ANSWERS: usize = 5;
 
-/// Canaries that a sound model has to answer without a suspicion.
-const SOUND_CANARIES: u64 = 60;
+/// Canaries that a sound model has to answer without a suspicion, at so many threads and slots of its server.
+const SOUND_CANARIES: [(u64, u32, u32); 3] = [(700, 1, 2), (200, 1, 4), (100, 2, 4)];
 
 /// One model at a time on two cores.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -46,11 +46,11 @@ fn a_silently_damaged_model_is_found_left_and_taken_back() {
 
     let folder = tempfile::TempDir::new().expect("a temporary folder");
     let golden = folder.path().join("golden");
-    write_golden_set(&golden);
+    write_golden_set(&golden, usize::MAX);
     let config = config(port, spare.port, &golden);
 
     let started = Stopwatch::start();
-    println!("{}", calibrate(folder.path(), &config));
+    println!("{}", calibrate(folder.path(), &config, &CANARIES));
     println!("calibrated in {:.0} s", started.elapsed().as_secs_f64());
     let daemon = Daemon::serve(&config);
     assert_eq!(daemon.target("first")["calibrated"], true, "{}", daemon.process.output());
@@ -147,64 +147,139 @@ fn a_silently_damaged_model_is_found_left_and_taken_back() {
     drop(server);
 }
 
-/// Without a single caller: canaries suspect, a golden burst confirms.
+/// Without a single caller: a thousand canaries of the sound model suspect nothing, those of the damaged one do,
+/// and a golden burst confirms.
 #[test]
 fn a_fiftieth_of_the_weights_damaged_is_found_by_canaries_and_opened_by_a_burst() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let port = free_port();
     let damaged = llama::damaged(2);
-    let server = Llama::serve(&llama::sound(), port);
+    let mut server = Llama::serve(&llama::sound(), port);
     let folder = tempfile::TempDir::new().expect("a temporary folder");
     let golden = folder.path().join("golden");
-    write_golden_set(&golden);
-    let config = config(port, free_port(), &golden)
-        .replace("every = \"5s\"", "every = \"1s\"\n        idle_pause = \"0s\"");
-    println!("{}", calibrate(folder.path(), &config));
+    write_golden_set(&golden, usize::MAX);
+    let config = back_to_back(&config(port, free_port(), &golden));
+    println!("{}", calibrate(folder.path(), &config, &CANARIES));
     let daemon = Daemon::serve(&config);
 
     // Sound, and sound with other numerics: nothing is even suspected.
-    let quiet = |wanted: u64| {
-        let began = canaries(&daemon);
-        wait_for("canaries", Duration::from_secs(400), || {
-            (canaries(&daemon) >= began + wanted).then_some(())
+    for (wanted, threads, slots) in SOUND_CANARIES {
+        server.stop();
+        server = Llama::serve_with(&llama::sound(), port, threads, slots);
+        let (began, watch) = (answers(&daemon, "a1"), Stopwatch::start());
+        wait_for("canaries", Duration::from_secs(600), || {
+            (answers(&daemon, "a1") >= began + wanted).then_some(())
         });
+        println!(
+            "sound: {wanted} canaries at {threads} threads and {slots} slots in {:.0} s",
+            watch.elapsed().as_secs_f64()
+        );
         assert_eq!(daemon.target("first")["health"], "healthy", "{:#}", daemon.target("first"));
         assert_eq!(findings(&daemon).len(), 0, "{:#?}", findings(&daemon));
-    };
-    quiet(SOUND_CANARIES);
-    server.stop();
-    let server = Llama::serve_with(&llama::sound(), port, 2, 4);
-    quiet(SOUND_CANARIES / 2);
+    }
+    assert_eq!(openings(&daemon, "first").len(), 0, "{:#?}", openings(&daemon, "first"));
+    let all = answers(&daemon, "a1");
+    assert!(all >= 1_000, "{all}");
     println!(
-        "sound: {} canaries, with other threads and slots in the end, nothing suspected",
-        canaries(&daemon)
+        "sound: {all} canaries, nothing suspected, nothing opened; arms a1 and a3 promise one in 10,000 each"
     );
 
     server.stop();
+    let before = answers(&daemon, "a1");
+    let at = now_ms();
+    server = Llama::serve(&damaged, port);
+    let first = suspected(&daemon, at, &["a1", "a3"], 120);
+    let seen = answers(&daemon, "a1") - before;
+    println!("2 % damage: {seen} canaries later");
+    assert!(first["n"].as_u64() <= Some(10), "{first:#}");
+    confirmed(&daemon, at);
+    drop(server);
+}
+
+/// The same behind a gateway that drops logprobs: what is left are first tokens, of which border inputs change
+/// first, and the burst.
+#[test]
+fn without_logprobs_the_damage_is_found_by_border_inputs_and_opened_by_a_burst() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let port = free_port();
+    let damaged = llama::damaged(2);
+    let server = Llama::serve(&llama::sound(), port);
+    let gateway = strip::logprobs(port);
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let golden = folder.path().join("golden");
+    write_golden_set(&golden, 8);
+    let config = back_to_back(&config(gateway, free_port(), &golden));
+    let watch = Stopwatch::start();
+    let said = calibrate(folder.path(), &config, &["--border", "--runs", "2", "--canaries", "80"]);
+    println!("{said}\ncalibrated in {:.0} s", watch.elapsed().as_secs_f64());
+    assert!(said.contains("logprobs: none") && said.contains("border inputs among"), "{said}");
+    let daemon = Daemon::serve(&config);
+
+    // Health says what is missing and why, and which arms are left.
+    wait_for("border inputs to be asked", Duration::from_secs(120), || {
+        (answers(&daemon, "a2") >= 2 * 32).then_some(())
+    });
+    let target = daemon.target("first");
+    assert_eq!(target["health"], "healthy", "{target:#}");
+    assert_eq!(target["signals"]["unavailable"]["entropy"], "engine_dropped", "{target:#}");
+    assert_eq!(arm(&daemon, "a1")["unavailable"], "no_logprobs_at_calibration");
+    for left in ["a2", "a3", "b1"] {
+        assert!(arm(&daemon, left)["unavailable"].is_null(), "{:#}", arm(&daemon, left));
+    }
+    assert_eq!(findings(&daemon).len(), 0, "{:#?}", findings(&daemon));
+
+    server.stop();
+    let (before, at) = ((answers(&daemon, "a2"), answers(&daemon, "a3")), now_ms());
     let server = Llama::serve(&damaged, port);
-    let (swapped, before) = (Stopwatch::start(), canaries(&daemon));
-    wait_for("a suspicion", Duration::from_secs(120), || (!findings(&daemon).is_empty()).then_some(()));
-    let (took, seen) = (swapped.elapsed(), canaries(&daemon) - before);
-    let first = findings(&daemon)[0].clone();
+    let first = suspected(&daemon, at, &["a2", "a3"], 120);
     println!(
-        "2 % damage: suspected after {seen} canaries, {:.0} s: {}",
-        took.as_secs_f64(),
-        first["message"]
+        "2 % damage without logprobs: {} answers to border inputs and {} canaries later, by arm {}",
+        answers(&daemon, "a2") - before.0,
+        answers(&daemon, "a3") - before.1,
+        first["arm"]
     );
-    let arm = first["data"]["arm"].as_str().unwrap_or_default();
-    assert!(["a1", "a3"].contains(&arm), "{first:#}");
-    assert!(seen <= 10, "{seen} canaries");
-    let opened =
-        wait_for("the opening", Duration::from_secs(300), || openings(&daemon, "first").first().cloned());
+    confirmed(&daemon, at);
+    drop(server);
+}
+
+/// The first finding since `at`: by one of these arms, with all that a statement has to carry.
+fn suspected(daemon: &Daemon, at: u64, arms: &[&str], seconds: u64) -> Value {
+    let watch = Stopwatch::start();
+    wait_for("a suspicion", Duration::from_secs(seconds), || (!findings(daemon).is_empty()).then_some(()));
+    let event = findings(daemon)[0].clone();
+    let finding = event["data"].clone();
     println!(
-        "opened after {:.0} s by {} bursts: {}",
-        swapped.elapsed().as_secs_f64(),
-        bursts(&daemon, "first", &opened),
+        "suspected after {:.0} s: {}; statistic {}, n {}, limit {}, one false alarm in {}, onset {} ms after the swap",
+        watch.elapsed().as_secs_f64(),
+        event["message"],
+        finding["statistic"],
+        finding["n"],
+        finding["limit"],
+        finding["arl0"],
+        finding["onset"].as_u64().unwrap_or_default() as i64 - at as i64
+    );
+    let number = |name: &str| finding[name].as_f64().unwrap_or_else(|| panic!("no {name}: {event:#}"));
+    assert!(number("statistic") >= number("limit") && number("n") >= 1.0, "{event:#}");
+    assert!((number("arl0") - 1e4).abs() < 1.0, "{event:#}");
+    let arm = finding["arm"].as_str().unwrap_or_default();
+    assert!(arms.contains(&arm), "{event:#}");
+    // Border inputs are held together over a round, so theirs may begin a little before.
+    assert!(number("onset") >= at as f64 - if arm == "a2" { 10_000.0 } else { 1_000.0 }, "{event:#} {at}");
+    finding
+}
+
+/// A burst opens it, and says why.
+fn confirmed(daemon: &Daemon, at: u64) {
+    let opened =
+        wait_for("the opening", Duration::from_secs(300), || openings(daemon, "first").first().cloned());
+    println!(
+        "opened {:.0} s after the swap by {} bursts: {}",
+        (opened["at"].as_u64().unwrap_or_default().saturating_sub(at)) as f64 / 1_000.0,
+        bursts(daemon, "first", &opened),
         opened["message"]
     );
     assert_eq!(opened["reason"], "golden_burst", "{opened:#}");
     assert_eq!(daemon.target("first")["health"], "degraded");
-    drop(server);
 }
 
 #[test]
@@ -270,13 +345,26 @@ fn config(first: u16, second: u16, golden: &Path) -> String {
     )
 }
 
+/// The same with a canary as soon as the last one is answered, without any caller.
+fn back_to_back(config: &str) -> String {
+    config.replace(
+        "every = \"5s\"",
+        "every = \"100ms\"\n        idle_pause = \"0s\"\n        max_calls_per_day = 100000",
+    )
+}
+
+fn now_ms() -> u64 {
+    Clock::system().now().as_millis()
+}
+
 /// `touchstone golden calibrate` of the first target; what it said.
-fn calibrate(folder: &Path, config: &str) -> String {
+fn calibrate(folder: &Path, config: &str, further: &[&str]) -> String {
     let file = folder.join("calibrate.toml");
     std::fs::write(&file, config).expect("a temporary folder is writable");
     let done = support::daemon::command()
-        .args(["golden", "calibrate", "--target", "first", "--canaries", CANARIES])
+        .args(["golden", "calibrate", "--target", "first"])
         .args(["--bursts", &BURST_PROMPTS.to_string()])
+        .args(further)
         .arg("--config")
         .arg(&file)
         .arg("--data-dir")
@@ -288,8 +376,8 @@ fn calibrate(folder: &Path, config: &str) -> String {
     said
 }
 
-/// All canaries of the starter set, and burst prompts from all over it.
-fn write_golden_set(folder: &Path) {
+/// So many canaries of the starter set, and burst prompts from all over it.
+fn write_golden_set(folder: &Path, most: usize) {
     let starter = support::root().join("golden/starter/prompts.jsonl");
     let text = std::fs::read_to_string(starter).expect("the starter set is there");
     let (mut canaries, mut bursts) = (Vec::new(), Vec::new());
@@ -303,7 +391,7 @@ fn write_golden_set(folder: &Path) {
     }
     assert!(bursts.len() >= BURST_PROMPTS, "only {} short burst prompts", bursts.len());
     let spread = (0..BURST_PROMPTS).map(|i| bursts[i * bursts.len() / BURST_PROMPTS]);
-    let lines: Vec<&str> = canaries.into_iter().chain(spread).collect();
+    let lines: Vec<&str> = canaries.into_iter().take(most).chain(spread).collect();
     std::fs::create_dir_all(folder).expect("a temporary folder is writable");
     std::fs::write(folder.join("prompts.jsonl"), lines.join("\n") + "\n").expect("it is writable");
 }
@@ -366,11 +454,16 @@ fn events(daemon: &Daemon, query: &str) -> Vec<Value> {
     list.unwrap_or_else(|| panic!("no list of events: {answer}"))
 }
 
-/// Canaries that arm A1 has watched.
-fn canaries(daemon: &Daemon) -> u64 {
+/// Where an arm of the first target stands.
+fn arm(daemon: &Daemon, name: &str) -> Value {
     let target = daemon.ask("/v1/targets/first");
     let arms = target["arms"].as_array().cloned().unwrap_or_default();
-    arms.iter().find(|arm| arm["arm"] == "a1").and_then(|arm| arm["n"].as_u64()).unwrap_or(0)
+    arms.into_iter().find(|arm| arm["arm"] == name).unwrap_or_default()
+}
+
+/// Answers that an arm has watched.
+fn answers(daemon: &Daemon, name: &str) -> u64 {
+    arm(daemon, name)["n"].as_u64().unwrap_or(0)
 }
 
 /// What detectors found on the first target.

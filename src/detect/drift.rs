@@ -6,16 +6,25 @@
 //! neighbour counts for coverage, not for drift. *Prompt drift* asks whether the prompts themselves moved.
 //! The breaker listens to response drift only.
 //!
+//! Whether either moved is the window test's word: unbiased MMD² of fifty answers against the reference, with a
+//! limit from windows drawn from the reference itself ([`crate::stats::mmd`]). Prompts that moved are a changed
+//! workload; answers that moved while the prompts stood still are a reason to look ([`Windows::moved`]).
+//!
 //! The centroid distance of few vectors is never 0, even on a healthy target: it is published together
 //! with its noise floor ([`crate::stats::distance::centroid_noise_floor`]).
 //!
 //! Source of the reservoir: Vitter, "Random Sampling with a Reservoir", ACM TOMS 11 (1985), algorithm R.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 
 use ndarray::{Array1, Array2, ArrayView1, Axis};
 
+use super::selftest::PROMISE;
+use super::{Arm, Finding, Level};
+use crate::clock::Timestamp;
 use crate::stats::distance::{centroid_noise_floor, cosine_distance};
+use crate::stats::mmd::{Kernel, Window};
 
 /// Reference pairs kept at most; 2,000 pairs of 384 numbers are 6 MB.
 pub const REFERENCE_CAPACITY: usize = 2_000;
@@ -28,6 +37,16 @@ const WINDOW: usize = 100;
 /// Fewer recent answers than this make no statement.
 const WINDOW_MIN: usize = 20;
 
+/// Answers of one window test.
+pub const TESTED: usize = 50;
+/// A healthy window is above its limit no more often: one in ten thousand answers. The rate that is drawn for is
+/// lower, since references of 200 pairs differ by chance and so do conversations: see [`crate::stats::mmd`].
+const RATE: f64 = TESTED as f64 / PROMISE / 2.5;
+/// Neighbours drawn together: a conversation's worth.
+const BLOCK: usize = 10;
+/// Windows drawn for a limit; eight of them are then above it.
+const DRAWS: usize = 4_000;
+
 /// What one live answer showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
@@ -35,6 +54,77 @@ pub struct Drift {
     pub response: Option<f64>,
     /// 1 − cosine to the nearest reference prompt.
     pub prompt: f64,
+    /// The window test, if this answer completed a window.
+    pub windows: Option<Windows>,
+}
+
+/// A window's unbiased MMD² and its limit.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Test {
+    /// MMD², 0 on average in health.
+    pub statistic: f64,
+    /// What a healthy window exceeds once in [`PROMISE`] answers.
+    pub limit: f64,
+}
+
+impl Test {
+    fn is_above(self) -> bool {
+        self.statistic > self.limit
+    }
+}
+
+/// The same window of prompts and of answers.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Windows {
+    /// The prompts' test.
+    pub prompt: Test,
+    /// The answers' test.
+    pub answer: Test,
+    /// When the window began.
+    pub since: Timestamp,
+}
+
+/// What moved from one window to the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The prompts, and perhaps the answers with them: the workload.
+    Workload,
+    /// The answers alone.
+    Answers,
+}
+
+impl Windows {
+    /// What moved, if anything did.
+    #[must_use]
+    pub fn moved(&self) -> Option<Moved> {
+        match (self.prompt.is_above(), self.answer.is_above()) {
+            (true, _) => Some(Moved::Workload),
+            (false, true) => Some(Moved::Answers),
+            (false, false) => None,
+        }
+    }
+
+    /// Answers that moved while the prompts stood still.
+    #[must_use]
+    pub fn finding(&self, at: Timestamp, route: &Arc<str>) -> Finding {
+        let Test { statistic, limit } = self.answer;
+        Finding {
+            at,
+            route: Some(Arc::clone(route)),
+            arm: Arm::C1,
+            level: Level::Suspect,
+            reason: "live_answers_shift".to_owned(),
+            statistic,
+            n: TESTED as u64,
+            limit,
+            arl0: Some(PROMISE),
+            onset: Some(self.since),
+            message: format!(
+                "live answers on route {route} differ from those of health and the prompts do not: MMD² {statistic:.4} \
+                 over the last {TESTED}, limit {limit:.4}, one false alarm in {PROMISE:.0} answers promised"
+            ),
+        }
+    }
 }
 
 /// The windows' state, for health and metrics.
@@ -48,6 +138,10 @@ pub struct DriftSummary {
     pub prompt: Option<f64>,
     /// What `prompt` would be from sampling alone.
     pub prompt_floor: Option<f64>,
+    /// The last window test of prompts.
+    pub prompt_mmd: Option<Test>,
+    /// The last window test of answers.
+    pub response_mmd: Option<Test>,
     /// Share of recent prompts with a near neighbour, 0..=1.
     pub coverage: Option<f64>,
     /// Pairs in the reference.
@@ -68,6 +162,9 @@ pub struct LiveReference {
     answers: Vec<f32>,
     frozen: Option<Frozen>,
     recent: VecDeque<Recent>,
+    tested: (Window, Window),
+    since: Timestamp,
+    last: Option<Windows>,
 }
 
 #[derive(Debug)]
@@ -76,6 +173,36 @@ struct Frozen {
     answers: Array2<f32>,
     prompt_centroid: Array1<f32>,
     prompt_cohesion: f64,
+    measured: Arc<OnceLock<Option<[Measured; 2]>>>,
+}
+
+/// The kernel and limit of the window test, of prompts or answers.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    kernel: Kernel,
+    limit: f64,
+}
+
+/// A reference just frozen whose window test is still to be measured, which takes some milliseconds.
+#[derive(Debug)]
+pub struct Unmeasured {
+    rows: [Array2<f32>; 2],
+    seed: u64,
+    measured: Arc<OnceLock<Option<[Measured; 2]>>>,
+}
+
+impl Unmeasured {
+    /// Finds kernels and limits; the reference they belong to tests from then on. One whose prompts or answers
+    /// are all equal has no test.
+    pub fn measure(self) {
+        let one = |rows: &Array2<f32>| {
+            let kernel = Kernel::of(rows.view())?;
+            let limit = kernel.limit(rows.view(), (TESTED, BLOCK), RATE, DRAWS, self.seed)?;
+            Some(Measured { kernel, limit })
+        };
+        let both = one(&self.rows[0]).zip(one(&self.rows[1])).map(|(prompt, answer)| [prompt, answer]);
+        let _ = self.measured.set(both); // measured once
+    }
 }
 
 #[derive(Debug)]
@@ -97,12 +224,26 @@ impl LiveReference {
             answers: Vec::new(),
             frozen: None,
             recent: VecDeque::with_capacity(WINDOW),
+            tested: (Window::default(), Window::default()),
+            since: Timestamp::ZERO,
+            last: None,
         }
+    }
+
+    /// What is to be measured once the reference is frozen; `None` before and afterwards.
+    #[must_use]
+    pub fn unmeasured(&self) -> Option<Unmeasured> {
+        let frozen = self.frozen.as_ref().filter(|f| Arc::strong_count(&f.measured) == 1)?;
+        frozen.measured.get().is_none().then(|| Unmeasured {
+            rows: [frozen.prompts.clone(), frozen.answers.clone()],
+            seed: self.seen,
+            measured: Arc::clone(&frozen.measured),
+        })
     }
 
     /// Takes one answer. `healthy` says whether it may be learned from while the reference is open.
     /// Returns its drift once the reference is frozen.
-    pub fn record(&mut self, prompt: &[f32], answer: &[f32], healthy: bool) -> Option<Drift> {
+    pub fn record(&mut self, at: Timestamp, prompt: &[f32], answer: &[f32], healthy: bool) -> Option<Drift> {
         let usable = |v: &[f32]| v.len() == self.dim && v.iter().all(|x| x.is_finite());
         if self.dim == 0 || !usable(prompt) || !usable(answer) {
             return None;
@@ -114,7 +255,26 @@ impl LiveReference {
             return None;
         };
         let (prompt, answer) = (ArrayView1::from(prompt), ArrayView1::from(answer));
-        let (drift, expected) = frozen.compare(prompt, answer);
+        let cosines = frozen.prompts.dot(&prompt);
+        let (mut drift, expected) = frozen.compare(&cosines, answer);
+        if let Some(Some([prompts, answers])) = frozen.measured.get() {
+            let (asked, said) = &mut self.tested;
+            if asked.is_empty() {
+                self.since = at;
+            }
+            prompts.kernel.push(asked, prompt, cosines.view());
+            answers.kernel.push(said, answer, frozen.answers.dot(&answer).view());
+            if asked.len() >= TESTED {
+                let test = |by: &Measured, window: &Window| Test {
+                    statistic: by.kernel.distance(window).unwrap_or(0.0),
+                    limit: by.limit,
+                };
+                let (prompt, answer) = (test(prompts, asked), test(answers, said));
+                drift.windows = Some(Windows { prompt, answer, since: self.since });
+                self.last = drift.windows;
+                self.tested = (Window::default(), Window::default());
+            }
+        }
         if self.recent.len() == WINDOW {
             self.recent.pop_front();
         }
@@ -156,7 +316,8 @@ impl LiveReference {
         if let (Ok(prompts), Ok(answers)) = (prompts, answers) {
             let prompt_centroid = prompts.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(self.dim));
             let prompt_cohesion = cohesion(norm(prompt_centroid.view()), rows);
-            self.frozen = Some(Frozen { prompts, answers, prompt_centroid, prompt_cohesion });
+            let measured = Arc::default();
+            self.frozen = Some(Frozen { prompts, answers, prompt_centroid, prompt_cohesion, measured });
         }
     }
 
@@ -171,6 +332,8 @@ impl LiveReference {
         };
         let mut summary =
             DriftSummary { reference: frozen.prompts.nrows(), frozen: true, ..DriftSummary::default() };
+        summary.prompt_mmd = self.last.map(|last| last.prompt);
+        summary.response_mmd = self.last.map(|last| last.answer);
         let n = self.recent.len();
         if n < WINDOW_MIN {
             return summary;
@@ -193,8 +356,7 @@ impl LiveReference {
 
 impl Frozen {
     /// The drift of one pair, and the mean of its neighbours' answers where there are any.
-    fn compare(&self, prompt: ArrayView1<f32>, answer: ArrayView1<f32>) -> (Drift, Option<Array1<f32>>) {
-        let cosines = self.prompts.dot(&prompt);
+    fn compare(&self, cosines: &Array1<f32>, answer: ArrayView1<f32>) -> (Drift, Option<Array1<f32>>) {
         let mut order: Vec<usize> = (0..cosines.len()).collect();
         let k = NEIGHBOURS.min(order.len());
         order.select_nth_unstable_by(k - 1, |a, b| cosines[*b].total_cmp(&cosines[*a]));
@@ -203,11 +365,12 @@ impl Frozen {
         order.retain(|i| cosines[*i] >= NEAR_COSINE);
         let prompt = (1.0 - f64::from(nearest)).clamp(0.0, 2.0);
         if order.is_empty() {
-            return (Drift { response: None, prompt }, None);
+            return (Drift { response: None, prompt, windows: None }, None);
         }
         let best = order.iter().map(|i| self.answers.row(*i).dot(&answer)).fold(f32::MIN, f32::max);
         let expected = mean(order.iter().map(|i| self.answers.row(*i)), answer.len());
-        (Drift { response: Some((1.0 - f64::from(best)).clamp(0.0, 2.0)), prompt }, Some(expected))
+        let response = Some((1.0 - f64::from(best)).clamp(0.0, 2.0));
+        (Drift { response, prompt, windows: None }, Some(expected))
     }
 }
 
@@ -240,80 +403,4 @@ fn floor(s: f64, n: usize, m: usize) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DIM: usize = 32;
-
-    /// A unit vector near `topic`'s direction.
-    fn vector(rng: &mut fastrand::Rng, topic: usize, spread: f32) -> Vec<f32> {
-        let mut v: Vec<f32> =
-            (0..DIM).map(|i| (rng.f32() - 0.5) * spread + if i == topic { 1.0 } else { 0.0 }).collect();
-        let length = v.iter().map(|x| x * x).sum::<f32>().sqrt();
-        v.iter_mut().for_each(|x| *x /= length);
-        v
-    }
-
-    fn trained(rng: &mut fastrand::Rng) -> LiveReference {
-        let mut reference = LiveReference::new(DIM, 200, 7);
-        for i in 0..200 {
-            let topic = i % 4;
-            let pair = (vector(rng, topic, 0.2), vector(rng, topic + 8, 0.2));
-            assert_eq!(reference.record(&pair.0, &pair.1, true), None);
-        }
-        assert!(reference.summary().frozen);
-        reference
-    }
-
-    #[test]
-    fn a_changed_model_moves_response_drift_and_leaves_prompt_drift() {
-        let mut rng = fastrand::Rng::with_seed(1);
-        let mut reference = trained(&mut rng);
-        for i in 0..100 {
-            reference.record(&vector(&mut rng, i % 4, 0.2), &vector(&mut rng, 20, 0.2), true);
-        }
-        let s = reference.summary();
-        assert!(s.response.expect("known") > 0.5, "{s:?}");
-        assert!(s.prompt.expect("known") < 0.05, "{s:?}");
-    }
-
-    #[test]
-    fn changed_traffic_moves_prompt_drift_and_counts_for_coverage_only() {
-        let mut rng = fastrand::Rng::with_seed(2);
-        let mut reference = trained(&mut rng);
-        for _ in 0..100 {
-            let drift = reference.record(&vector(&mut rng, 25, 0.2), &vector(&mut rng, 30, 0.2), true);
-            assert_eq!(drift.expect("frozen").response, None);
-        }
-        let s = reference.summary();
-        assert_eq!((s.response, s.coverage), (None, Some(0.0)));
-        assert!(s.prompt.expect("known") > 0.5, "{s:?}");
-    }
-
-    #[test]
-    fn healthy_traffic_stays_near_its_noise_floor() {
-        let mut rng = fastrand::Rng::with_seed(3);
-        let mut reference = trained(&mut rng);
-        for i in 0..100 {
-            reference.record(&vector(&mut rng, i % 4, 0.2), &vector(&mut rng, i % 4 + 8, 0.2), true);
-        }
-        let s = reference.summary();
-        assert!(s.response.expect("known") < s.response_floor.expect("known") + 0.02, "{s:?}");
-        assert!(s.prompt.expect("known") < s.prompt_floor.expect("known") + 0.02, "{s:?}");
-    }
-
-    #[test]
-    fn degenerate_vectors_teach_nothing() {
-        let mut reference = LiveReference::new(2, 20, 1);
-        assert_eq!(reference.record(&[f32::NAN, 1.0], &[1.0, 0.0], true), None);
-        assert_eq!(reference.record(&[1.0], &[1.0, 0.0], true), None);
-        assert_eq!(reference.record(&[1.0, 0.0], &[1.0, 0.0], false), None);
-        reference.freeze();
-        assert_eq!(reference.summary(), DriftSummary::default());
-        for _ in 0..20 {
-            reference.record(&[0.0, 0.0], &[0.0, 0.0], true);
-        }
-        let drift = reference.record(&[0.0, 0.0], &[0.0, 0.0], true).expect("frozen");
-        assert!(drift.prompt.is_finite() && drift.response.is_none());
-    }
-}
+mod tests;

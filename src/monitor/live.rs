@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::clock::Timestamp;
-use crate::detect::drift::{Drift, DriftSummary, LiveReference};
+use crate::detect::drift::{Drift, DriftSummary, LiveReference, Moved};
 use crate::embed::EmbedHandle;
 use crate::sample::Sample;
 use crate::store::Store;
@@ -35,8 +35,15 @@ pub(super) struct Embedded {
 /// The live references, one for each target and route.
 pub(super) struct Live {
     embedder: Option<EmbedHandle>,
-    references: HashMap<(Arc<str>, Arc<str>), LiveReference>,
+    references: HashMap<(Arc<str>, Arc<str>), Watched>,
     seed: u64,
+}
+
+/// One reference; what moved is told once, and once the target is beyond suspicion learned anew.
+struct Watched {
+    reference: LiveReference,
+    moved: Option<(Moved, Timestamp)>,
+    workload_moved: Option<Timestamp>,
 }
 
 impl Live {
@@ -74,13 +81,38 @@ impl Live {
 
     /// Learns from the pair, or tells its drift and where the windows stand.
     pub(super) fn record(&mut self, pair: Embedded) -> Option<(Drift, DriftSummary)> {
-        let (dim, seed) = (pair.prompt.len(), self.seed);
-        let reference = self
-            .references
-            .entry((pair.target, pair.route))
-            .or_insert_with(|| LiveReference::new(dim, FREEZE_AT, seed));
-        let drift = reference.record(&pair.prompt, &pair.answer, pair.healthy)?;
+        let (dim, seed, at) = (pair.prompt.len(), self.seed, pair.at);
+        let anew = || LiveReference::new(dim, FREEZE_AT, seed);
+        let watched = self.references.entry((pair.target, pair.route)).or_insert_with(|| Watched {
+            reference: anew(),
+            moved: None,
+            workload_moved: None,
+        });
+        if pair.healthy && watched.moved.is_some_and(|(_, since)| at > since) {
+            (watched.reference, watched.moved) = (anew(), None);
+        }
+        let reference = &mut watched.reference;
+        let Some(mut drift) = reference.record(at, &pair.prompt, &pair.answer, pair.healthy) else {
+            if let Some(unmeasured) = reference.unmeasured() {
+                tokio::task::spawn_blocking(move || unmeasured.measure());
+            }
+            return None;
+        };
+        if watched.moved.is_some() {
+            drift.windows = None; // is told already
+        }
+        if let Some(moved) = drift.windows.and_then(|windows| windows.moved()) {
+            watched.moved = Some((moved, at));
+            if moved == Moved::Workload {
+                watched.workload_moved = Some(at);
+            }
+        }
         Some((drift, reference.summary()))
+    }
+
+    /// When the prompts of a target and route were last found to have moved.
+    pub(super) fn workload_moved(&self, target: &Arc<str>, route: &Arc<str>) -> Option<Timestamp> {
+        self.references.get(&(Arc::clone(target), Arc::clone(route)))?.workload_moved
     }
 
     /// Where the windows of a target stand, route by route.
@@ -89,7 +121,7 @@ impl Live {
             .references
             .iter()
             .filter(|((name, _), _)| **name == *target)
-            .map(|((_, route), reference)| (Arc::clone(route), reference.summary()))
+            .map(|((_, route), watched)| (Arc::clone(route), watched.reference.summary()))
             .collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all

@@ -267,7 +267,10 @@ impl Monitor {
         if let Some(prompt) = summary.prompt {
             watched.core.on_signal(at, Signal::PromptDrift, prompt);
         }
-        self.out.store.record_point(target, "prompt_drift", at, drift.prompt);
+        self.out.store.record_point(Arc::clone(&target), "prompt_drift", at, drift.prompt);
+        if let Some(windows) = drift.windows {
+            self.live_moved(&target, &route, at, &windows);
+        }
     }
 
     fn tick(&mut self, inbox: &Inbox) {

@@ -22,6 +22,9 @@ const BURSTS_PER_HOUR: usize = 4;
 /// Twice the canaries'.
 const BURST_USD: f64 = 2.0;
 
+/// More often than ten times a second is load and no probe.
+const LEAST_PERIOD_MS: u64 = 100;
+
 /// Why a section cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParamsError {
@@ -37,7 +40,7 @@ pub enum ParamsError {
     )]
     PerHour,
     /// A period that is no period.
-    #[error("every: must be at least 1s")]
+    #[error("every: must be at least {}ms", LEAST_PERIOD_MS)]
     Every,
 }
 
@@ -76,7 +79,7 @@ impl TryFrom<WrittenCanary> for CanaryParams {
         if written.max_usd_per_day.is_nan() || written.max_usd_per_day < 0.0 {
             return Err(ParamsError::Usd);
         }
-        if written.every.as_millis().is_some_and(|ms| ms < 1_000) {
+        if written.every.as_millis().is_some_and(|ms| ms < LEAST_PERIOD_MS) {
             return Err(ParamsError::Every);
         }
         Ok(Self { written })
@@ -158,7 +161,7 @@ impl TryFrom<WrittenBurst> for BurstParams {
         if written.max_per_hour == 0 {
             return Err(ParamsError::PerHour);
         }
-        if written.every.as_millis().is_some_and(|ms| ms < 1_000) {
+        if written.every.as_millis().is_some_and(|ms| ms < LEAST_PERIOD_MS) {
             return Err(ParamsError::Every);
         }
         Ok(Self { written })

@@ -10,6 +10,7 @@ pub(crate) mod http;
 pub(crate) mod llama;
 pub(crate) mod nginx;
 pub(crate) mod process;
+pub(crate) mod strip;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

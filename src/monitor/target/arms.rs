@@ -14,7 +14,7 @@ use crate::detect::blocks::{self, Blocks, Step};
 use crate::detect::calibration::ANOTHER_MODEL;
 use crate::detect::canary::{Learner, Plan, Reference, bare_token};
 use crate::detect::selftest::PROMISE;
-use crate::detect::{Arm, ArmStatus, Border, Canaries};
+use crate::detect::{Arm, ArmStatus, Border, Canaries, Finding};
 use crate::sample::Sample;
 use crate::verdict::{BreakerState, FaultClass, Source};
 
@@ -214,6 +214,17 @@ impl TargetCore {
         if self.setup.detect.blocks() && drift.is_finite() {
             self.arms.blocks_of(route).record_drift(drift);
         }
+    }
+
+    /// Live answers have moved from their reference while the prompts have not.
+    #[must_use]
+    pub fn on_live_shift(&mut self, finding: &Finding) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let flowing = matches!(self.breaker.state(), BreakerState::Closed | BreakerState::ForcedClosed);
+        if self.setup.detect.blocks() && flowing {
+            self.act_on(finding, &mut effects);
+        }
+        effects
     }
 
     /// When live blocks of a route last took an answer while armed, and last found a change.
