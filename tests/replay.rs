@@ -4,12 +4,17 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use touchstone::baseline::{Baseline, PromptBaseline};
 use touchstone::commands::replay::recording::{Index, Judged, judge};
 use touchstone::commands::replay::replayer::{Options, Replayer, Report};
 use touchstone::detect::Arm;
+use touchstone::golden::GoldenSet;
 
 fn lines(name: &str) -> Vec<Value> {
     let path = support::root().join("tests/fixtures/traces").join(name);
@@ -268,4 +273,115 @@ fn the_command_says_when_each_arm_fired_and_names_a_faulty_line() {
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert_eq!(done.status.code(), Some(1), "{said}");
     assert!(said.contains("broken.jsonl:7: response, chunks: write one of them"), "{said}");
+}
+
+/// A golden set of checks, one exchange of a burst, and a target that passes all of it in health.
+fn golden(n: usize) -> (GoldenSet, Baseline) {
+    let prompt = |i: usize| {
+        json!({
+            "id": format!("sum-{i}"), "kind": "burst", "wire": "chat", "check": {"contains": format!("is {}", 2 * i)},
+            "messages": [{"role": "user", "content": format!("What is {i} + {i}?")}],
+        })
+        .to_string()
+    };
+    let text: Vec<String> = (0..n).map(prompt).collect();
+    let set = GoldenSet::parse("sums", &text.join("\n")).expect("a golden set");
+    let healthy = PromptBaseline { runs: 3, passes: 3, ..PromptBaseline::default() };
+    let prompts = set.prompts().iter().map(|p| (Arc::clone(&p.id), healthy.clone())).collect();
+    (set, Baseline { version: 1, target: "recorded".into(), prompts, ..Baseline::default() })
+}
+
+fn exchange(at_ms: u64, label: &str, question: &str, answer: &str) -> Value {
+    json!({
+        "at_ms": at_ms, "latency_ms": 300, "status": 200, "route": "chat", "label": label,
+        "request": {"model": "m", "messages": [{"role": "user", "content": question}], "max_tokens": 40},
+        "response": {
+            "object": "chat.completion", "model": "m",
+            "choices": [{
+                "index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop",
+            }],
+            "usage": {"prompt_tokens": 20, "completion_tokens": 9},
+        },
+    })
+}
+
+#[test]
+fn recorded_golden_bursts_are_judged_as_the_daemon_would_have_judged_them() {
+    let (set, baseline) = golden(30);
+    let index = Index::of(&set);
+    let baselines = BTreeMap::from([(Arc::clone(&baseline.target), Arc::new(baseline))]);
+    let mut replayer = Replayer::new(Options { baselines, ..options(1) });
+    let burst = |begin: u64, label: &str, right: bool| {
+        let one = |i: u64| {
+            let answer =
+                if right { format!("The sum is {}.", 2 * i) } else { "It is hard to say.".to_owned() };
+            exchange(begin + i * 1_000, label, &format!("What is {i} + {i}?"), &answer)
+        };
+        (0..30).map(one).collect::<Vec<_>>()
+    };
+    let hour = 3_600_000;
+    let (sound, again, bad) =
+        (burst(0, "healthy", true), burst(hour, "healthy", true), burst(2 * hour, "damaged", false));
+    let mut fired = Vec::new();
+    for line in sound.iter().chain(&again).chain(&bad) {
+        let judged = judge(&line.to_string(), &index).expect("an exchange");
+        assert!(judged.sample.prompt_id.is_some() && judged.sample.check.is_some());
+        fired.extend(replayer.feed(judged).expect("one target"));
+    }
+    let report = replayer.finish();
+    let totals = &report.targets["recorded"];
+    println!("{:?}, opened {} times: {}", totals.verdicts, totals.openings, fired[0].finding.message);
+    assert_eq!((totals.bursts, totals.live), (90, 0));
+    assert_eq!((totals.verdicts["sound"], totals.verdicts["degraded"]), (2, 1));
+    assert_eq!((totals.openings, totals.false_alarms), (1, 0));
+    assert_eq!((fired.len(), fired[0].finding.arm), (1, Arm::B1), "{fired:#?}");
+    assert!(fired[0].place.exchanges <= 60 + 10, "{:?}", fired[0].place);
+}
+
+/// The program's own figure of the most memory it ever held, kB, while it replays so many exchanges.
+fn memory_of(folder: &Path, exchanges: u64) -> u64 {
+    let file = folder.join(format!("{exchanges}.jsonl"));
+    let mut text = String::new();
+    for i in 0..exchanges {
+        // Every exchange is new, on four routes; one in ten is a canary.
+        let (question, answer) =
+            (format!("Where is parcel {i} now?"), format!("Parcel {i} lies on shelf {}.", i % 97));
+        let mut line = exchange(i * 1_000, "healthy", &question, &answer);
+        line["route"] = json!(format!("route-{}", i % 4));
+        if i % 10 == 0 {
+            line["request"]["max_tokens"] = json!(1);
+        }
+        text.push_str(&line.to_string());
+        text.push('\n');
+    }
+    std::fs::write(&file, text).expect("a temporary folder is writable");
+    let mut replay = support::daemon::command()
+        .arg("replay")
+        .arg(&file)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the built program runs");
+    let status = format!("/proc/{}/status", replay.id());
+    let mut most = 0;
+    let done = loop {
+        if let Some(done) = replay.try_wait().expect("a child") {
+            break done;
+        }
+        let said = std::fs::read_to_string(&status).unwrap_or_default();
+        let peak = said
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+        most = most.max(peak.unwrap_or(0));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert!(done.success() && most > 0, "{done}: {most}");
+    most
+}
+
+#[test]
+fn ten_times_the_exchanges_take_no_more_memory() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let (few, many) = (memory_of(folder.path(), 1_000), memory_of(folder.path(), 10_000));
+    println!("most memory held: {few} kB for 1,000 exchanges, {many} kB for 10,000");
+    assert!(many < few + 8_192, "{few} kB, then {many} kB");
 }

@@ -1,5 +1,6 @@
 //! `touchstone replay`: the daemon's detectors over recorded exchanges.
 
+mod meaning;
 pub mod recording;
 pub mod replayer;
 mod telling;
@@ -15,7 +16,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
 use crate::cli::DONE;
-use crate::detect::rule;
+use crate::detect::{border, rule};
+use crate::embed::{Embedder, ModelSource};
 use crate::golden::{Baselines, GoldenSet};
 
 use recording::Index;
@@ -26,7 +28,8 @@ const MAX_LINE: u64 = 64 << 20;
 
 /// Say when each arm would have fired on recorded exchanges: the same judge, detectors and breaker as in the
 /// daemon. One exchange a line: {at_ms, target?, route?, wire?, request, status, response | chunks, latency_ms,
-/// label?}. Without a frozen baseline the arms learn from the beginning, which has to be healthy; where one
+/// label?}. Answers to burst prompts of the golden set are a golden burst as the daemon would have judged it, once
+/// there is a frozen baseline. Without a frozen baseline the arms learn from the beginning, which has to be healthy; where one
 /// file ends and the next begins stands for a change. A label ("healthy", or the name of a fault) says of
 /// each exchange what the target was, and gives delays, false alarms and a table of thresholds.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,6 +45,9 @@ pub struct Args {
     /// TOML file of [[rule]]s
     #[arg(long, value_name = "F")]
     rules: Option<PathBuf>,
+    /// Embed what was answered, some ten milliseconds each: the likeness of golden answers, the drift of live ones
+    #[arg(long)]
+    embed: bool,
     /// text or json
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     format: String,
@@ -59,8 +65,9 @@ struct Rules {
 /// # Errors
 /// A file that cannot be read; a line that is no exchange, by its number and field.
 pub fn run(args: &Args) -> anyhow::Result<u8> {
-    let (index, baselines) = golden(args.golden.as_deref())?;
-    let mut options = Options { rules: rules(args.rules.as_deref())?, ..Options::default() };
+    let (mut index, baselines) = golden(args.golden.as_deref())?;
+    let embedder = args.embed.then(|| Embedder::load(&ModelSource::Builtin, 1)).transpose()?.map(Arc::new);
+    let mut options = Options { rules: rules(args.rules.as_deref())?, embedder, ..Options::default() };
     let mut size = 0;
     for path in &args.files {
         let known = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -99,6 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
                 && known.insert(Arc::clone(&judged.sample.target))
                 && let Some(baseline) = baselines.load(&judged.sample.target)?
             {
+                index.add(&baseline.border.iter().flat_map(border::search::prompts).collect::<Vec<_>>());
                 options.baselines.insert(Arc::clone(&judged.sample.target), Arc::new(baseline));
                 if let Some(replayer) = &mut replayer {
                     replayer.know(&options);

@@ -28,6 +28,10 @@ use crate::stats::mmd::{Kernel, Window};
 
 /// Reference pairs kept at most; 2,000 pairs of 384 numbers are 6 MB.
 pub const REFERENCE_CAPACITY: usize = 2_000;
+/// Healthy pairs after which a live reference is frozen.
+pub const FREEZE_AT: usize = 200;
+/// Shorter texts say too little to be compared, bytes.
+pub const MIN_TEXT: usize = 8;
 /// Neighbours an answer is compared with.
 const NEIGHBOURS: usize = 5;
 /// A reference prompt is near from this cosine on; sentence models give unrelated texts 0.0 to 0.3.

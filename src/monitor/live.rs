@@ -10,16 +10,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::clock::Timestamp;
-use crate::detect::drift::{Drift, DriftSummary, LiveReference, Moved};
+use crate::detect::drift::{Drift, DriftSummary, FREEZE_AT, LiveReference, MIN_TEXT, Moved};
 use crate::embed::EmbedHandle;
 use crate::sample::Sample;
 use crate::store::Store;
 use crate::verdict::Source;
-
-/// Healthy pairs after which a live reference is frozen.
-const FREEZE_AT: usize = 200;
-/// Shorter texts say too little to be compared, bytes.
-const MIN_TEXT: usize = 8;
 
 /// The vectors of one live prompt and its answer.
 #[derive(Debug)]

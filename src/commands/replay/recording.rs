@@ -74,6 +74,11 @@ impl Index {
         Self(set.prompts().iter().filter_map(|p| Some((asked(p)?, Arc::clone(p)))).collect())
     }
 
+    /// Knows these prompts, too.
+    pub fn add<'a>(&mut self, prompts: impl IntoIterator<Item = &'a Arc<Prompt>>) {
+        self.0.extend(prompts.into_iter().filter_map(|p| Some((asked(p)?, Arc::clone(p)))));
+    }
+
     fn find(&self, request: &Value) -> Option<&Arc<Prompt>> {
         let of = |key: &str| request.get(key).filter(|v| !v.is_null());
         let asked = of("messages").or_else(|| of("prompt")).or_else(|| of("input"))?;
@@ -162,8 +167,8 @@ pub fn judge(line: &str, golden: &Index) -> Result<Judged, String> {
         prompt_id,
         check: prompt.and_then(|p| Some(check::check(p.check.as_ref()?, p, &verdict))).filter(|_| answered),
         first_position: first.or_else(|| first_word(&verdict.text)).filter(|_| canary),
-        prompt_text: None,
-        answer_text: None,
+        prompt_text: Some(Arc::clone(&ask.prompt_text)),
+        answer_text: Some(Arc::clone(&verdict.text)),
         partial: verdict.partial,
         light: false,
         generation: 0,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::meaning::{self, Meaning};
 use super::recording::Judged;
 use super::thresholds::Thresholds;
 use crate::baseline::Baseline;
@@ -17,6 +18,7 @@ use crate::breaker;
 use crate::clock::Timestamp;
 use crate::detect::selftest;
 use crate::detect::{self, Arm, ArmStatus, Finding, Level, rule};
+use crate::embed::Embedder;
 use crate::event::EventKind;
 use crate::monitor::target::{Effect, Learned, Setup, TargetCore};
 use crate::verdict::{BreakerState, Mode, Source};
@@ -41,11 +43,14 @@ pub struct Options {
     pub resamples: u32,
     /// Sets what is random in a self-test.
     pub seed: u64,
+    /// The sentence model, if likeness and drift are wanted.
+    pub embedder: Option<Arc<Embedder>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rules: Vec::new(), baselines: BTreeMap::new(), resamples: selftest::RESAMPLES, seed: 7 }
+        let (rules, baselines) = (Vec::new(), BTreeMap::new());
+        Self { rules, baselines, resamples: selftest::RESAMPLES, seed: 7, embedder: None }
     }
 }
 
@@ -87,8 +92,12 @@ pub struct Totals {
     pub canaries: u64,
     /// Live answers.
     pub live: u64,
-    /// Golden burst answers; they are not judged offline, for a burst is asked and not found.
+    /// Golden burst answers.
     pub bursts: u64,
+    /// Golden bursts by verdict; only against a frozen baseline.
+    pub verdicts: BTreeMap<String, u64>,
+    /// Window tests of live prompts and answers that said the workload had changed.
+    pub workload_changes: u64,
     /// Canaries until the canary arms were armed; `None` if they never were.
     pub armed_after: Option<u64>,
     /// Suspicions raised, by arm.
@@ -109,6 +118,7 @@ struct Target {
     here: Place,
     bad_since: Option<(u64, u64)>,
     last: Timestamp,
+    meaning: Meaning,
 }
 
 /// Everything found.
@@ -190,11 +200,15 @@ impl Replayer {
         let bad = bad.or_else(|| (!first_file).then_some(true));
         target.count(sample.source, bad);
         target.last = at;
-        let mut effects = target.core.tick(at, false);
+        let mut effects = target.meaning.end_burst(&mut target.core, at);
+        effects.extend(target.core.tick(at, false));
         let generation = target.core.breaker().generation();
         (sample.generation, outcome.generation) = (generation, generation);
         effects.extend(target.core.on_outcome(&outcome));
         effects.extend(target.core.on_sample(&sample, None));
+        let (seen, prompts_moved) = target.meaning.read(&mut target.core, &sample);
+        effects.extend(seen);
+        target.totals.workload_changes += u64::from(prompts_moved);
         self.thresholds.record(&sample, bad);
         let mut fired = Vec::new();
         for effect in effects {
@@ -211,6 +225,9 @@ impl Replayer {
                     if let Ok(finding) = serde_json::from_value::<Finding>(event.0.data) {
                         fired.push(target.fire(&name, finding, bad, first_file));
                     }
+                }
+                Effect::Event(event) if event.0.kind == EventKind::Burst => {
+                    *target.totals.verdicts.entry(event.0.reason.clone()).or_default() += 1;
                 }
                 Effect::Transition(t) if t.to == BreakerState::Open => {
                     target.totals.openings += 1;
@@ -248,7 +265,9 @@ impl Replayer {
             None => core.learn_canaries(),
         }
         let here = Place { file: self.files.len().saturating_sub(1), ..Place::default() };
-        Target { core, totals, here, bad_since: None, last: at }
+        let baseline = self.options.baselines.get(name).cloned();
+        let meaning = Meaning::new(baseline, self.options.embedder.clone(), self.options.seed);
+        Target { core, totals, here, bad_since: None, last: at, meaning }
     }
 
     /// Virtual time: as recorded, each file after the one before it.
@@ -263,7 +282,17 @@ impl Replayer {
 
     /// What was found.
     #[must_use]
-    pub fn finish(self) -> Report {
+    pub fn finish(mut self) -> Report {
+        for target in self.targets.values_mut() {
+            let end = target.last.plus_ms(meaning::BURST_GAP_MS);
+            for effect in target.meaning.end_burst(&mut target.core, end) {
+                if let Effect::Event(event) = effect
+                    && event.0.kind == EventKind::Burst
+                {
+                    *target.totals.verdicts.entry(event.0.reason.clone()).or_default() += 1;
+                }
+            }
+        }
         let arms = self.targets.iter().map(|(name, t)| (Arc::clone(name), t.core.view(t.last).arms));
         Report {
             files: self.files,

@@ -38,6 +38,14 @@ pub(super) fn tell(report: &Report, json: bool) -> anyhow::Result<()> {
                 _ => {}
             }
         }
+        if !totals.verdicts.is_empty() {
+            let one = |(word, n): (&String, &u64)| format!("{n} {word}");
+            let all: Vec<String> = totals.verdicts.iter().map(one).collect();
+            out(format_args!("  golden bursts: {}, of {} answers", all.join(", "), totals.bursts));
+        }
+        if totals.workload_changes > 0 {
+            out(format_args!("  what callers ask changed {} times", totals.workload_changes));
+        }
         let all: u64 = totals.suspicions.values().sum();
         let mut line = format!("  {all} suspicions, the breaker would have opened {} times", totals.openings);
         if totals.labelled {
