@@ -27,9 +27,9 @@ use serde::{Deserialize, Serialize};
 pub use model::{BUILTIN_SHA256, Embedder};
 pub use worker::{EmbedHandle, EmbedStats, Pending};
 
-/// A twentieth of one core, two to five texts a second by length and machine: plenty for a sample of live
+/// Three hundredths of one core, one to three texts a second by length and machine: plenty for a sample of live
 /// answers, and not felt by traffic on the smallest machine.
-const DEFAULT_MAX_CPU_SHARE: f64 = 0.05;
+const DEFAULT_MAX_CPU_SHARE: f64 = 0.03;
 /// One: the machine belongs to the traffic.
 const DEFAULT_THREADS: usize = 1;
 /// A few seconds of work; what waits longer is better skipped.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
 
 use crate::clock::Timestamp;
 use crate::sample::Admission;
@@ -63,7 +64,7 @@ struct Slot {
 /// The board on which the monitor publishes. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    slots: Arc<HashMap<Arc<str>, Arc<Slot>>>,
+    slots: Arc<HashMap<Arc<str>, Arc<Slot>, RandomState>>,
     beat: Arc<AtomicU64>,
 }
 

@@ -274,7 +274,7 @@ pub struct Exchange {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub light: bool,
     /// Tier that answered: a number, `cache`, `passthrough`, or `none`.
-    pub tier: String,
+    pub tier: Arc<str>,
     /// Target that answered.
     pub target: Option<Arc<str>>,
     /// `x-touchstone-degraded`.

@@ -7,34 +7,16 @@ mod support;
 #[path = "common/upstream.rs"]
 mod upstream;
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::daemon::command;
-use support::process::Process;
+use support::daemon::serve_at;
 use support::{free_port, http, wait_for};
 use tokio::runtime::Runtime;
 use upstream::{Act, Upstream, json as answer_json};
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
-
-fn serve(file: &Path, data: &Path, port: u16, admin: u16) -> Process {
-    let mut command = command();
-    command.arg("serve").arg("--config").arg(file).arg("--data-dir").arg(data).args([
-        "--listen",
-        &format!("127.0.0.1:{port}"),
-        "--admin",
-        &format!("127.0.0.1:{admin}"),
-    ]);
-    let mut process = Process::spawn("touchstone", &mut command);
-    wait_for("the daemon to be ready", Duration::from_secs(60), || {
-        process.assert_alive();
-        http::try_get(admin, "/readyz").filter(|answer| answer.status == 200)
-    });
-    process
 }
 
 /// Spent and set aside in the hour, US dollars.
@@ -70,7 +52,8 @@ fn kill_9_loses_no_money_and_charges_what_was_under_way() {
     );
     std::fs::write(&file, config).expect("writes");
     let (port, admin) = (free_port(), free_port());
-    let mut daemon = serve(&file, &data, port, admin);
+    let arguments = ["--config".to_owned(), file.display().to_string()];
+    let mut daemon = serve_at(&arguments, &[], &data, port, admin);
     for _ in 0..20 {
         assert_eq!(http::post(port, "/v1/chat/completions", &[], &ask("Hi")).status, 200);
     }
@@ -92,7 +75,7 @@ fn kill_9_loses_no_money_and_charges_what_was_under_way() {
     assert!((spent - 20.0 * 0.005).abs() < 1e-9, "{spent}");
     assert!(reserved > 0.2, "{reserved}");
 
-    let _again = serve(&file, &data, port, admin);
+    let _again = serve_at(&arguments, &[], &data, port, admin);
     let (after, open) = money(admin, "global");
     println!(
         "before kill -9: spent {spent:.6}, set aside {reserved:.6}; after: spent {after:.6}, set aside {open:.6}"

@@ -3,33 +3,15 @@
 
 mod support;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::daemon::command;
+use support::daemon::serve_at;
 use support::http;
-use support::process::Process;
 use support::{free_port, wait_for};
 use touchstone::sim::{Params, Sim};
-
-fn serve(file: &std::path::Path, data: &std::path::Path, port: u16, admin: u16) -> Process {
-    let mut command: Command = command();
-    command.arg("serve").arg("--config").arg(file).arg("--data-dir").arg(data).args([
-        "--listen",
-        &format!("127.0.0.1:{port}"),
-        "--admin",
-        &format!("127.0.0.1:{admin}"),
-    ]);
-    let mut process = Process::spawn("touchstone", &mut command);
-    wait_for("the daemon to be ready", Duration::from_secs(60), || {
-        process.assert_alive();
-        http::try_get(admin, "/readyz").filter(|answer| answer.status == 200)
-    });
-    process
-}
 
 fn first(admin: u16) -> Value {
     http::get(admin, "/v1/targets/first").json()
@@ -67,7 +49,8 @@ fn an_open_breaker_survives_kill_9_with_its_due_time_and_every_transition() {
     );
     std::fs::write(&file, config).expect("a temporary folder is writable");
     let (port, admin) = (free_port(), free_port());
-    let mut daemon = serve(&file, &data, port, admin);
+    let arguments = ["--config".to_owned(), file.display().to_string()];
+    let mut daemon = serve_at(&arguments, &[], &data, port, admin);
 
     // An operator's hand leaves transitions too, so that there is more than one to lose.
     let token = std::fs::read_to_string(data.join("admin.token")).expect("a token");
@@ -113,7 +96,7 @@ fn an_open_breaker_survives_kill_9_with_its_due_time_and_every_transition() {
         thread.join().expect("the load ends");
     }
 
-    let _again = serve(&file, &data, port, admin);
+    let _again = serve_at(&arguments, &[], &data, port, admin);
     let after = first(admin);
     let due = |state: &Value| state["admission"]["due"].as_u64().expect("an open breaker has a due time");
     println!("{} transitions told before, due {}, after {}", told.len(), due(&before), due(&after));

@@ -90,11 +90,13 @@ impl Arms {
     /// The arm that fires now, and why.
     pub(super) fn verdict(&self, now: Timestamp, params: &Params) -> Option<(Cause, String)> {
         let (n, failures, counts) = self.judged(now, params);
-        let window = seconds(params.window_ms);
+        let window = || seconds(params.window_ms); // put into words only for a verdict
         if self.consecutive >= params.consecutive {
             let message = format!(
-                "{} failures in a row (limit {}); {failures} of {n} attempts failed in {window}",
-                self.consecutive, params.consecutive
+                "{} failures in a row (limit {}); {failures} of {n} attempts failed in {}",
+                self.consecutive,
+                params.consecutive,
+                window()
             );
             return Some((Cause::ConsecutiveFailures, message));
         }
@@ -102,18 +104,18 @@ impl Arms {
             return None;
         }
         if params.failure_count.is_some_and(|limit| failures >= limit) {
-            return Some((Cause::FailureCount, format!("{failures} of {n} attempts failed in {window}")));
+            return Some((Cause::FailureCount, format!("{failures} of {n} attempts failed in {}", window())));
         }
         let share = ratio(failures, n);
         if let Some(limit) = params.failure_ratio.filter(|limit| reaches(share, *limit, params)) {
-            let (share, limit) = (share * 100.0, limit * 100.0);
+            let (share, limit, window) = (share * 100.0, limit * 100.0, window());
             let message =
                 format!("{failures} of {n} attempts failed in {window} ({share:.0} %, limit {limit:.0} %)");
             return Some((Cause::FailureRatio, message));
         }
         let lasted = now.ms_since(self.slow_since?);
         (lasted >= params.slow_persist_ms && self.slow_lately(now, params)).then(|| {
-            let (limit, lasted) = (seconds(params.slow_limit_ms), seconds(lasted));
+            let (limit, lasted, window) = (seconds(params.slow_limit_ms), seconds(lasted), window());
             let message = format!("{} of {n} calls over {limit} in {window}, for {lasted}", counts.slow);
             (Cause::SlowCalls, message)
         })

@@ -113,7 +113,7 @@ mod tests {
             client_status: 200,
             partial: false,
             light: false,
-            tier: "0".to_owned(),
+            tier: "0".into(),
             target: None,
             degraded: None,
             ms: 1,

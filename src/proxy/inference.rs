@@ -396,7 +396,11 @@ pub(super) fn mark(
     add(REQUEST_ID, value(&ledger.id));
     add(TARGET, target.map(|i| ledger.target(i).header.clone()));
     add(TIER, tier.and_then(value));
-    add(ATTEMPTS, Some(HeaderValue::from(ledger.tries())));
+    let attempts = match ledger.tries() {
+        1 => HeaderValue::from_static("1"), // nearly always, and costs no memory
+        n => HeaderValue::from(n),
+    };
+    add(ATTEMPTS, Some(attempts));
     let state = ledger.live.gate.read(&ledger.extra().first_target).admission.state;
     add(BREAKER, Some(HeaderValue::from_static(state.as_str())));
     add(DEGRADED, degraded.and_then(|(reason, flag)| value(&degraded_text(reason, flag))));

@@ -194,13 +194,14 @@ impl Ledger {
     /// Ends the try under way: judges it and reports it.
     pub(super) fn end(&mut self, end: End) -> Ended {
         let Some(running) = self.current.take() else { return Ended::default() };
-        let seen = running.finish(end);
-        self.report(seen, end)
+        self.end_judged(running.finish(end), end)
     }
 
     /// Ends the try under way with a verdict that was reached elsewhere.
     pub(super) fn end_judged(&mut self, seen: Seen, end: End) -> Ended {
-        self.report(seen, end)
+        let ended = self.report(seen, end);
+        self.last = ended.verdict.clone();
+        ended
     }
 
     /// Takes the try under way out, to be judged elsewhere.
@@ -211,8 +212,7 @@ impl Ledger {
     /// Ends the try under way, which brought no answer.
     pub(super) fn lost(&mut self, failure: &Failure, class: FaultClass) -> Ended {
         let Some(running) = self.current.take() else { return Ended::default() };
-        let seen = running.lost(failure, class);
-        self.report(seen, End::Broken)
+        self.end_judged(running.lost(failure, class), End::Broken)
     }
 
     /// What the caller is about to get.
@@ -241,7 +241,9 @@ impl Ledger {
             self.status = CLIENT_GONE;
         }
         self.partial |= end != End::Complete;
-        self.end(end);
+        if let Some(running) = self.current.take() {
+            self.last = self.report(running.finish(end), end).verdict;
+        }
         self.close();
     }
 
@@ -318,7 +320,7 @@ impl Ledger {
             client_status: self.status,
             partial: self.partial || last.partial,
             light: last.light,
-            tier: self.tier.to_string(),
+            tier: Arc::clone(&self.tier),
             target: self.target.clone(),
             degraded: self.degraded.map(|(reason, flag)| degraded_text(reason, flag)),
             ms,
@@ -445,7 +447,6 @@ impl Ledger {
         if self.extra().mode == Mode::Shadow && repeatable && !gone {
             self.live.targets[running.target].flow.note_further(Further::Would);
         }
-        self.last = verdict.clone();
         Ended { verdict, class, fault, retry_after_ms: running.retry_after_ms }
     }
 }

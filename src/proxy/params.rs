@@ -11,9 +11,9 @@ use crate::units::{ByteSize, Ms};
 
 /// Loopback: opening it to others is a decision.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
-/// A twentieth of a core reads some five hundred answers of a kilobyte a second, more than the models behind
+/// Three hundredths of a core read some three hundred answers of a kilobyte a second, more than the models behind
 /// one daemon usually say.
-const MAX_ANALYSIS_CPU_SHARE: f64 = 0.05;
+const MAX_ANALYSIS_CPU_SHARE: f64 = 0.03;
 /// Longer than `limits.first_text`, so that the limit decides.
 const HOLD_MAX: Ms = Ms::from_secs(12);
 /// An opening without a word that is larger is odd enough to let it pass.

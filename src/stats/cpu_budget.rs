@@ -6,7 +6,7 @@
 
 /// A quiet daemon saves up the share of so much time, so that the first answers after a pause are not
 /// lost and yet no stretch of a few seconds costs much more than its share.
-const SAVED_US: f64 = 1_000_000.0;
+const SAVED_US: f64 = 500_000.0;
 /// Weight of the newest cost in the mean.
 const GAIN: f64 = 0.1;
 
@@ -84,7 +84,7 @@ mod tests {
     fn waiting_texts_have_paid_already() {
         let mut budget = CpuBudget::new(0.1, 20_000.0);
         let admitted = std::iter::from_fn(|| budget.take(0)).count();
-        assert_eq!(admitted, 5, "one second' share of texts at the first guess");
+        assert_eq!(admitted, 3, "half a second's share of texts at the first guess");
         budget.refund(20_000.0);
         assert!(budget.take(0).is_some() && budget.take(0).is_none());
     }

@@ -81,7 +81,8 @@ impl TimeWindow {
     /// Their mean.
     #[must_use]
     pub fn mean(&self, now: Timestamp) -> Option<f64> {
-        quantile::mean(&self.collect(now))
+        let (n, sum) = self.values(now).fold((0_u32, 0.0), |(n, sum), v| (n + 1, sum + v));
+        (n > 0).then(|| sum / f64::from(n))
     }
 
     /// Their sample variance; `None` for fewer than two.

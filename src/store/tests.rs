@@ -82,7 +82,7 @@ fn exchange(id: &str, at: Timestamp, workflow: Option<&str>) -> Exchange {
         client_status: 200,
         partial: false,
         light: false,
-        tier: "0".to_owned(),
+        tier: "0".into(),
         target: Some("a".into()),
         degraded: None,
         ms: 12,

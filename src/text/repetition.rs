@@ -10,8 +10,6 @@
 
 use std::sync::Arc;
 
-use memchr::memmem;
-
 use super::Prompt;
 
 mod grams;
@@ -96,6 +94,7 @@ impl Repetition {
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) {
         self.same_piece(piece);
+        self.window.reserve(piece.len().min(2 * WINDOW_BYTES));
         let mut rest = piece;
         while !rest.is_empty() {
             let now = self.until_look(rest);
@@ -227,22 +226,15 @@ const fn is_continuation(byte: u8) -> bool {
 /// goes on. Multiples of a period that has been followed repeat its verdict.
 fn trailing_loop(window: &[u8]) -> (bool, bool) {
     let n = window.len();
-    let Some((before, needle)) = window.split_at_checked(n.saturating_sub(NEEDLE_BYTES)) else {
-        return (false, false);
-    };
+    let Some((before, needle)) = window.split_last_chunk::<NEEDLE_BYTES>() else { return (false, false) };
     let reach = if before.is_ascii() { MAX_PERIOD } else { MAX_PERIOD * char::MAX.len_utf8() };
-    // The needle may overlap its copy.
+    // The needle may overlap its copy; the nearest comes first.
     let region = &window[before.len().saturating_sub(reach)..n - 1];
-    let finder = memmem::Finder::new(needle);
-    let mut places = Vec::new();
-    let mut from = 0;
-    while let Some(at) = finder.find(&region[from..]) {
-        places.push(from + at);
-        from += at + 1;
-    }
-    let repeats = !places.is_empty();
+    let places = region.windows(NEEDLE_BYTES).enumerate().rev();
+    let mut repeats = false;
     let mut followed = 0;
-    for place in places.into_iter().rev() {
+    for (place, _) in places.filter(|(_, bytes)| bytes.first_chunk() == Some(needle)) {
+        repeats = true;
         let period = region.len() + 1 - NEEDLE_BYTES - place;
         if followed > 0 && period.is_multiple_of(followed) {
             continue;

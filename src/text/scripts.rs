@@ -114,23 +114,32 @@ const ABSENT_LETTERS: u64 = 80;
 /// Share of a prompt's letters that makes its script the prompt's own.
 const OWN_SHARE: f64 = 0.8;
 
-/// Kinds of ASCII characters: others, letters, signs, and what opens, closes or ends a citation.
-const KINDS: usize = 4;
-const NESTS: u8 = 3;
-static ASCII: [u8; 256] = {
-    let mut kinds = [0; 256];
+/// What an ASCII character adds to the counts of letters, of signs, and of what opens, closes or ends a
+/// citation: fields of [`FIELD`] bits.
+static ASCII: [u64; 128] = {
+    let mut adds = [0; 128];
     let mut b = 0_u8;
     while b < 128 {
-        kinds[b as usize] = match b {
-            b'(' | b'[' | b'{' | b')' | b']' | b'}' | b'\n' => NESTS,
-            _ if b.is_ascii_alphabetic() => 1,
-            _ if b.is_ascii_punctuation() => 2,
-            _ => 0,
-        };
+        let nests = matches!(b, b'(' | b'[' | b'{' | b')' | b']' | b'}' | b'\n');
+        adds[b as usize] = b.is_ascii_alphabetic() as u64
+            | (b.is_ascii_punctuation() as u64) << FIELD
+            | (nests as u64) << (2 * FIELD);
         b += 1;
     }
-    kinds
+    adds
 };
+const FIELD: u32 = 20;
+
+/// Letters, signs, and what nests: three counts in one addition a character.
+fn count(ascii: &[u8]) -> [u64; 3] {
+    const MASK: u64 = (1 << FIELD) - 1;
+    let mut counts = [0; 3];
+    for part in ascii.chunks(MASK as usize) {
+        let sum = part.iter().fold(0, |sum, b| sum + ASCII[usize::from(*b & 127)]);
+        counts.iter_mut().enumerate().for_each(|(i, n)| *n += sum >> (i as u32 * FIELD) & MASK);
+    }
+    counts
+}
 
 /// Counts letters and foreign runs while text arrives.
 #[derive(Clone, Debug)]
@@ -186,21 +195,15 @@ impl Scripts {
     /// The common case at once: Latin letters are never foreign, and no run is under way.
     fn push_ascii(&mut self, bytes: &[u8]) {
         self.chars += bytes.len() as u64;
-        let mut counts = [0_u64; KINDS];
-        for b in bytes {
-            let kind = ASCII[usize::from(*b)];
-            counts[usize::from(kind)] += 1;
-            if kind == NESTS {
-                self.nest(char::from(*b));
-            }
-        }
-        let [_, letters, signs, _] = counts;
+        let [letters, signs, nesting] = count(bytes);
         self.letters += letters;
+        if nesting > 0 {
+            bytes.iter().for_each(|b| self.nest(char::from(*b)));
+        }
         if letters > 0 {
             self.seen = self.seen.with(System::Latin);
         }
-        let breaks = memchr::memchr_iter(b'\n', bytes).count() as u64;
-        self.signs += signs + counts[usize::from(NESTS)] - breaks;
+        self.signs += signs;
         let telling = |b: &&u8| **b == b'\n' || !char::from(**b).is_whitespace();
         if let Some(last) = bytes.iter().rev().find(telling) {
             self.last = char::from(*last);

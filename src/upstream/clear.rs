@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{HOST, HeaderValue};
 use http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
@@ -24,6 +25,8 @@ use super::failure::{Failure, FailureKind};
 pub(super) struct Clear {
     client: Client<Bounded, Full<Bytes>>,
     authority: Authority,
+    /// Put together once, not for every call.
+    host: HeaderValue,
 }
 
 impl Clear {
@@ -36,7 +39,9 @@ impl Clear {
             .pool_idle_timeout(idle)
             .pool_timer(TokioTimer::new())
             .build(Bounded { connector, limit: connect });
-        Some(Self { client, authority })
+        let name = authority.host();
+        let host = authority.port_u16().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
+        Some(Self { client, authority, host: host.parse().ok()? })
     }
 
     /// Sends a call to a path (with its query) of the origin.
@@ -52,6 +57,7 @@ impl Clear {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
+        request.headers_mut().insert(HOST, self.host.clone());
         self.client.request(request).await.map_err(|e| Failure::of_clear(&e))
     }
 

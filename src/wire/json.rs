@@ -16,6 +16,9 @@ pub use value::Value;
 
 /// Most nodes of one document: an 8 MiB body of objects fits, a hostile one cannot take 100 MB.
 const MAX_NODES: usize = 1 << 21;
+/// Text that one node stands for, about, and the nodes that are made room for at once.
+const BYTES_PER_NODE: usize = 12;
+const FIRST_NODES: usize = 512;
 /// Deepest nesting that is read; answers need about ten levels.
 const MAX_DEPTH: usize = 256;
 
@@ -96,7 +99,9 @@ impl Doc {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let text = text.get(..u32::MAX as usize).unwrap_or(text);
         // By value: the loop keeps what it owns in registers, what it borrows it loads again and again.
-        let (nodes, open) = (std::mem::take(&mut self.nodes), std::mem::take(&mut self.open));
+        let (mut nodes, open) = (std::mem::take(&mut self.nodes), std::mem::take(&mut self.open));
+        // Enough for most documents, so that a small one is not moved five times.
+        nodes.reserve((text.len() / BYTES_PER_NODE).min(FIRST_NODES));
         let mut scan = Scan { text, at: 0, nodes, open, odd };
         let end = scan.run();
         odd = scan.odd;

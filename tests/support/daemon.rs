@@ -1,6 +1,6 @@
 //! The built daemon with a configuration and a data directory of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,20 +27,21 @@ impl Daemon {
 
     /// Likewise, with further arguments.
     pub(crate) fn serve_args(config: &str, arguments: &[&str]) -> Self {
+        Self::configured(config, arguments, &[])
+    }
+
+    /// Likewise, with these environment variables.
+    pub(crate) fn serve_with(config: &str, environment: &[(&str, &str)]) -> Self {
+        Self::configured(config, &[], environment)
+    }
+
+    fn configured(config: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let file = dir.path().join("touchstone.toml");
         std::fs::write(&file, config).expect("a temporary folder is writable");
         let mut all = vec!["--config".to_owned(), file.display().to_string()];
         all.extend(arguments.iter().map(|a| (*a).to_owned()));
-        Self::start(dir, &all, &[])
-    }
-
-    /// Likewise, with these environment variables.
-    pub(crate) fn serve_with(config: &str, environment: &[(&str, &str)]) -> Self {
-        let dir = TempDir::new().expect("a temporary folder");
-        let file = dir.path().join("touchstone.toml");
-        std::fs::write(&file, config).expect("a temporary folder is writable");
-        Self::start(dir, &["--config".to_owned(), file.display().to_string()], environment)
+        Self::start(dir, &all, environment)
     }
 
     /// `touchstone serve --upstream URL` and nothing else but ports and folder.
@@ -52,19 +53,7 @@ impl Daemon {
     fn start(dir: TempDir, arguments: &[String], environment: &[(&str, &str)]) -> Self {
         let (port, admin) = (free_port(), free_port());
         let data = dir.path().join("data");
-        let mut command = command();
-        command
-            .arg("serve")
-            .envs(environment.iter().copied())
-            .args(arguments)
-            .args(["--listen", &format!("127.0.0.1:{port}"), "--admin", &format!("127.0.0.1:{admin}")])
-            .arg("--data-dir")
-            .arg(&data);
-        let mut process = Process::spawn("touchstone", &mut command);
-        wait_for("the daemon to be ready", Duration::from_secs(60), || {
-            process.assert_alive();
-            http::try_get(admin, "/readyz").filter(|answer| answer.status == 200)
-        });
+        let process = serve_at(arguments, environment, &data, port, admin);
         Self { process, port, admin, data, _dir: dir }
     }
 
@@ -91,6 +80,30 @@ impl Daemon {
     pub(crate) fn breaker(&self, name: &str) -> String {
         self.target(name)["breaker"].as_str().unwrap_or_default().to_owned()
     }
+}
+
+/// `touchstone serve` on ports and a data directory that another one may have had before; returns once it is ready.
+pub(crate) fn serve_at(
+    arguments: &[String],
+    environment: &[(&str, &str)],
+    data: &Path,
+    port: u16,
+    admin: u16,
+) -> Process {
+    let mut command = command();
+    command
+        .arg("serve")
+        .envs(environment.iter().copied())
+        .args(arguments)
+        .args(["--listen", &format!("127.0.0.1:{port}"), "--admin", &format!("127.0.0.1:{admin}")])
+        .arg("--data-dir")
+        .arg(data);
+    let mut process = Process::spawn("touchstone", &mut command);
+    wait_for("the daemon to be ready", Duration::from_secs(60), || {
+        process.assert_alive();
+        http::try_get(admin, "/readyz").filter(|answer| answer.status == 200)
+    });
+    process
 }
 
 /// The built program, with logs that a failing test can show.
