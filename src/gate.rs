@@ -8,8 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+mod models;
+
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
+
+pub use models::{MODEL_MARK, Models, target_of};
 
 use crate::clock::Timestamp;
 use crate::sample::Admission;
@@ -65,6 +69,9 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Gate {
     slots: Arc<HashMap<Arc<str>, Arc<Slot>, RandomState>>,
+    /// Slots of the further models of targets that name none.
+    split: Arc<ArcSwap<HashMap<Arc<str>, Arc<Slot>>>>,
+    models: Arc<HashMap<Arc<str>, Arc<Models>>>,
     beat: Arc<AtomicU64>,
 }
 
@@ -82,29 +89,60 @@ impl Gate {
     /// A board with one closed, unknown slot for each target.
     #[must_use]
     pub fn new(targets: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let slots = targets.into_iter().map(|name| (name, Arc::default())).collect();
-        Self { slots: Arc::new(slots), beat: Arc::default() }
+        let empty = Self {
+            slots: Arc::default(),
+            split: Arc::default(),
+            models: Arc::default(),
+            beat: Arc::default(),
+        };
+        empty.with_targets(targets)
     }
 
     /// A board for these targets: those that were known keep their slot and what is published there.
     #[must_use]
     pub fn with_targets(&self, targets: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let keep = |name: Arc<str>| {
+        let (mut slots, mut models) = (HashMap::new(), HashMap::new());
+        for name in targets {
+            let fresh = || Arc::new(Models::new(Arc::clone(&name), Arc::clone(&self.split)));
+            models.insert(Arc::clone(&name), self.models.get(&name).cloned().unwrap_or_else(fresh));
             let slot = self.slots.get(&name).cloned().unwrap_or_default();
-            (name, slot)
-        };
-        Self { slots: Arc::new(targets.into_iter().map(keep).collect()), beat: Arc::clone(&self.beat) }
+            slots.insert(name, slot);
+        }
+        Self {
+            slots: Arc::new(slots),
+            split: Arc::clone(&self.split),
+            models: Arc::new(models),
+            beat: Arc::clone(&self.beat),
+        }
     }
 
     /// What is published of `target`; an unknown name reads as closed and unknown.
     #[must_use]
     pub fn read(&self, target: &str) -> Arc<Published> {
-        self.slots.get(target).map_or_else(Arc::default, |slot| slot.published.load_full())
+        match self.slots.get(target) {
+            Some(slot) => slot.published.load_full(),
+            None => {
+                self.split.load().get(target).map_or_else(Arc::default, |slot| slot.published.load_full())
+            }
+        }
+    }
+
+    /// The models seen at a target, for one that names none itself.
+    #[must_use]
+    pub fn models(&self, target: &str) -> Option<&Arc<Models>> {
+        self.models.get(target)
+    }
+
+    fn slot(&self, name: &str) -> Option<Arc<Slot>> {
+        match self.slots.get(name) {
+            Some(slot) => Some(Arc::clone(slot)),
+            None => self.split.load().get(name).cloned(),
+        }
     }
 
     /// Publishes; an unknown name is ignored.
     pub fn publish(&self, target: &str, published: Published) {
-        if let Some(slot) = self.slots.get(target) {
+        if let Some(slot) = self.slot(target) {
             slot.published.store(Arc::new(published));
         }
     }
@@ -124,7 +162,7 @@ impl Gate {
     /// Takes one of the `live_probes` places of a half-open target, if one is free.
     #[must_use]
     pub fn try_probe(&self, target: &str) -> Option<ProbeSlot> {
-        let slot = self.slots.get(target)?;
+        let slot = self.slot(target)?;
         let limit = slot.published.load().admission.live_probes;
         let taken = slot
             .probes_in_flight

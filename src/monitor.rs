@@ -11,6 +11,7 @@ mod publish;
 pub mod run;
 mod selftests;
 mod sharing;
+mod split;
 pub mod target;
 mod teller;
 mod watched;

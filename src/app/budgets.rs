@@ -74,6 +74,7 @@ pub(super) async fn upkeep(metrics: Metrics, proxy: Weak<Proxy>, shared: Option<
 }
 
 fn show(m: &Metrics, proxy: &Proxy) {
+    m.gate_stale().set_bool(proxy.is_gate_stale());
     m.retry_tokens("global").set(proxy.retry_tokens());
     for flow in proxy.flows() {
         let target = &*flow.target;

@@ -87,6 +87,7 @@ impl Monitor {
             watched.calibration = None;
             self.targets.insert(name, watched);
         }
+        self.keep_split(before);
         self.fallbacks.retain(|name, _| lanes.iter().any(|lane| lane.name == *name));
         for lane in &lanes {
             let fresh = || TimeWindow::new(FALLBACK_SPAN_MS, FALLBACK_CAPACITY);

@@ -89,7 +89,6 @@ impl Monitor {
             }
         }
         let m = &self.out.metrics;
-        m.gate_stale().set_bool(false); // whoever writes this is alive
         let store = self.out.store.health();
         m.store_write_failures().raise_to(store.write_failures);
         m.samples_dropped("store").raise_to(store.dropped);

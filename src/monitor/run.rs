@@ -27,7 +27,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::detect::Signal;
 use crate::embed::EmbedHandle;
 use crate::event::{Event, EventKind};
-use crate::gate::{Gate, Published};
+use crate::gate::{Gate, Published, target_of};
 use crate::metrics::Metrics;
 use crate::sample::{Done, Outcome};
 use crate::shared::Shared;
@@ -108,6 +108,8 @@ pub struct Monitor {
     /// A state that another instance published is being taken over, and not told back.
     pub(super) adopting: bool,
     pub(super) tests: SelfTests,
+    /// Saved states of models that have not been seen since the start.
+    pub(super) saved: BTreeMap<Arc<str>, serde_json::Value>,
 }
 
 impl std::fmt::Debug for Monitor {
@@ -153,6 +155,10 @@ impl Monitor {
             teller: Teller::default(),
             adopting: false,
             tests: SelfTests::default(),
+            saved: saved
+                .into_iter()
+                .filter_map(|(key, state)| Some((key.strip_prefix(STATE_KEY)?.into(), state)))
+                .collect(),
         };
         for name in monitor.names() {
             monitor.publish(&name, now);
@@ -226,6 +232,9 @@ impl Monitor {
 
     fn outcome(&mut self, outcome: Outcome) {
         self.count_outcome(&outcome);
+        if !self.targets.contains_key(&outcome.target) {
+            self.split(&outcome.target);
+        }
         let Some(watched) = self.targets.get_mut(&outcome.target) else { return };
         let effects = watched.core.on_outcome(&outcome);
         self.apply(&outcome.target, effects);
@@ -308,6 +317,7 @@ impl Monitor {
 
     /// Whether no other target or tier of some route of `name` can answer now.
     fn is_alone(&self, name: &str, now: Timestamp) -> bool {
+        let name = target_of(name);
         self.lanes.iter().filter(|lane| lane.tiers.iter().flatten().any(|n| **n == *name)).any(|lane| {
             !lane.tiers.iter().flatten().filter(|n| ***n != *name).any(|other| {
                 self.targets.get(other).is_none_or(|w| {
@@ -354,7 +364,8 @@ impl Monitor {
         let open = matches!(transition.to, BreakerState::Open | BreakerState::ForcedOpen);
         watched.open_since = open.then_some(now);
         if open && transition.cause.is_quality() {
-            let purged = self.out.cache.purge(target, watched.last_good);
+            // what another model of the target said is taken out with it rather than a suspect answer left in
+            let purged = self.out.cache.purge(target_of(target), watched.last_good);
             tracing::info!(target_name = %target, purged, "cache purged back to the last good moment");
         }
         let cause = transition.cause.as_str();

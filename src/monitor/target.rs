@@ -343,6 +343,12 @@ impl TargetCore {
         effects
     }
 
+    /// What it is configured to be.
+    #[must_use]
+    pub const fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
     /// What everyone may know at `now`.
     #[must_use]
     pub fn admission(&self, now: Timestamp) -> Admission {

@@ -87,6 +87,7 @@ pub(super) async fn answer(
         Some(span) => Some(&path[span]),
         None => ask.as_ref().and_then(|ask| ask.model.as_deref()),
     };
+    let path_model = model_in_path(wire, path).map(|span| Arc::from(&path[span]));
     let found = match &wishes.route {
         Some(name) => live.routes.iter().position(|r| **r.name() == **name),
         None => route_for(&live.routes, parts.uri.path(), model),
@@ -134,6 +135,7 @@ pub(super) async fn answer(
         trace,
         workflow: wishes.workflow.clone(),
         ask,
+        path_model,
         at,
         watch,
         live: Arc::clone(&live),
@@ -319,6 +321,8 @@ pub(super) struct GateBoard {
     live: Arc<super::live::Live>,
     route: usize,
     caller: Option<u64>,
+    ask: Option<Arc<Ask>>,
+    path_model: Option<Arc<str>>,
     clock: crate::clock::Clock,
     taken: Option<ProbeSlot>,
 }
@@ -329,9 +333,16 @@ impl GateBoard {
             live: Arc::clone(&ledger.live),
             route: ledger.route,
             caller: ledger.caller,
+            ask: ledger.ask.clone(),
+            path_model: ledger.path_model.clone(),
             clock: ledger.proxy.clock.clone(),
             taken: None,
         }
+    }
+
+    fn state_of(&self, target: usize) -> Arc<str> {
+        let asked = || self.ask.as_ref()?.model.as_deref();
+        self.live.targets[target].state_of(self.path_model.as_deref().or_else(asked))
     }
 
     pub(super) fn take_slot(&mut self) -> Option<ProbeSlot> {
@@ -341,11 +352,11 @@ impl GateBoard {
 
 impl Board for GateBoard {
     fn admission(&self, target: usize) -> Admission {
-        self.live.gate.read(&self.live.targets[target].name).admission.clone()
+        self.live.gate.read(&self.state_of(target)).admission.clone()
     }
 
     fn take_probe(&mut self, target: usize) -> bool {
-        self.taken = self.live.gate.try_probe(&self.live.targets[target].name);
+        self.taken = self.live.gate.try_probe(&self.state_of(target));
         self.taken.is_some()
     }
 
@@ -401,7 +412,9 @@ pub(super) fn mark(
         n => HeaderValue::from(n),
     };
     add(ATTEMPTS, Some(attempts));
-    let state = ledger.live.gate.read(&ledger.extra().first_target).admission.state;
+    let first = ledger.route().first_target().map(|member| ledger.state_of(member.index));
+    let first = first.unwrap_or_else(|| Arc::clone(&ledger.extra().first_target));
+    let state = ledger.live.gate.read(&first).admission.state;
     add(BREAKER, Some(HeaderValue::from_static(state.as_str())));
     add(DEGRADED, degraded.and_then(|(reason, flag)| value(&degraded_text(reason, flag))));
 }

@@ -23,7 +23,7 @@ use crate::monitor::Observed;
 use crate::plan::{FaultKind, Route};
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
 use crate::spend::{Nano, Scopes};
-use crate::upstream::{Failure, Limits};
+use crate::upstream::Failure;
 use crate::verdict::{FaultClass, Flag, Mode, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
@@ -45,6 +45,8 @@ pub(super) struct Ledger {
     pub(super) trace: Arc<str>,
     pub(super) workflow: Option<Arc<str>>,
     pub(super) ask: Option<Arc<Ask>>,
+    /// The model, where the path names it.
+    pub(super) path_model: Option<Arc<str>>,
     pub(super) at: Timestamp,
     pub(super) watch: Stopwatch,
     /// Who pays.
@@ -77,6 +79,7 @@ pub(super) struct Opening {
     pub(super) trace: [u8; 32],
     pub(super) workflow: Option<Arc<str>>,
     pub(super) ask: Option<Arc<Ask>>,
+    pub(super) path_model: Option<Arc<str>>,
     pub(super) at: Timestamp,
     pub(super) watch: Stopwatch,
     pub(super) scopes: Scopes,
@@ -95,6 +98,7 @@ impl Ledger {
             trace: std::str::from_utf8(&opening.trace).unwrap_or_default().into(),
             workflow: opening.workflow,
             ask: opening.ask,
+            path_model: opening.path_model,
             at: opening.at,
             watch: opening.watch,
             scopes: opening.scopes,
@@ -126,16 +130,6 @@ impl Ledger {
 
     pub(super) fn target(&self, index: usize) -> &Target {
         &self.live.targets[index]
-    }
-
-    /// Limits of a call to this target: as written, and for streams as calibration found them.
-    pub(super) fn limits(&self, target: usize) -> Limits {
-        let target = self.target(target);
-        let limits = target.upstream.limits().with(&self.extra().limits);
-        if limits.names_first_text() || !self.ask.as_ref().is_some_and(|ask| ask.stream) {
-            return limits;
-        }
-        limits.learned(self.live.gate.read(&target.name).first_text_ms)
     }
 
     pub(super) fn running(&self) -> Option<&Running> {
@@ -375,6 +369,12 @@ impl Ledger {
             tokens_per_second: verdict.tokens_per_second,
         };
         let request_hash = self.ask.as_ref().map_or(0, |ask| ask.request_hash);
+        let state = self.state_of(running.target);
+        if let (Some(models), None, Some(200), Some(model)) =
+            (&target.models, class, running.status, self.model())
+        {
+            models.answered(model);
+        }
         let gone = end == End::ClientGone;
         self.attempts.push(Attempt {
             target: Arc::clone(&target.name),
@@ -395,14 +395,14 @@ impl Ledger {
             && running.status == Some(200)
             && end == End::Complete
             // an answer of a target that was found unfit meanwhile is suspect, however sound it looks
-            && self.live.gate.read(&target.name).admission.generation == running.generation
+            && self.live.gate.read(&state).admission.generation == running.generation
         {
             keep.store(&self.proxy.cache, &verdict, Arc::clone(&target.name), now);
         }
         self.proxy.monitor.outcome(Outcome {
             at: now,
             route: Arc::clone(self.route().name()),
-            target: Arc::clone(&target.name),
+            target: Arc::clone(&state),
             generation: running.generation,
             source: Source::Live,
             class,
@@ -421,7 +421,7 @@ impl Ledger {
             at: now,
             request_id: Arc::clone(&self.id),
             route: Arc::clone(self.route().name()),
-            target: Arc::clone(&self.live.targets[running.target].name),
+            target: state,
             source: Source::Live,
             wire: self.wire,
             status: running.status,

@@ -14,7 +14,7 @@ use serde::Deserialize as _;
 use super::flow::{self, Flow, FlowView};
 use super::keys::{KeyError, Keys};
 use super::params::{HoldParams, ProxyParams};
-use crate::gate::Gate;
+use crate::gate::{Gate, Models};
 use crate::judge::Dimensions;
 use crate::plan::{FallbackParams, Known, Route, RouteError, RouteParams, Share, is_url};
 use crate::spend::Scopes;
@@ -89,9 +89,21 @@ pub(super) struct Target {
     pub(super) upstream: Arc<Upstream>,
     pub(super) name: Arc<str>,
     pub(super) header: HeaderValue,
+    /// The models seen there, where it names none itself.
+    pub(super) models: Option<Arc<Models>>,
     /// What its embeddings are long.
     pub(super) dimensions: Arc<Mutex<Dimensions>>,
     pub(super) flow: Arc<Flow>,
+}
+
+impl Target {
+    /// The name under which its state is published, for a request of this model.
+    pub(super) fn state_of(&self, model: Option<&str>) -> Arc<str> {
+        match &self.models {
+            Some(models) => models.state_of(model),
+            None => Arc::clone(&self.name),
+        }
+    }
 }
 
 /// What a route has beside its plan.
@@ -166,7 +178,8 @@ impl Live {
             let dimensions = known.map(|t| Arc::clone(&t.dimensions)).unwrap_or_default();
             // a target's name is checked to be fit for a header
             let header = HeaderValue::from_str(&name).unwrap_or_else(|_| HeaderValue::from_static("?"));
-            targets.push(Target { upstream, name, header, dimensions, flow });
+            let models = gate.models(&name).filter(|_| upstream.model().is_none()).cloned();
+            targets.push(Target { upstream, name, header, models, dimensions, flow });
         }
         if targets.is_empty() {
             return Err(SetupError::NoTarget);

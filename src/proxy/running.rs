@@ -315,7 +315,6 @@ fn class_of(status: Option<u16>, verdict: &Verdict, end: End, late: bool) -> Opt
     let class = verdict.class.or_else(by_status).or_else(by_end);
     match class {
         None | Some(FaultClass::Info | FaultClass::QualitySoft) if late => Some(FaultClass::Slow),
-        Some(FaultClass::Info) => None,
         class => class,
     }
 }
