@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 
+use crate::breaker::Preset;
 use crate::detect::rule;
 use crate::golden::{GoldenError, GoldenSet, STARTER};
 use crate::plan::RouteParams;
@@ -283,10 +284,19 @@ impl Config {
         &self.qualities[target]
     }
 
-    /// The rules meant for this target.
+    /// The rules meant for this target: those of the file, and its preset's own where the file says nothing of the
+    /// same signal.
     #[must_use]
     pub fn rules_of(&self, target: &str) -> Vec<rule::Params> {
-        self.rules.iter().filter(|rule| rule.applies_to(target)).cloned().collect()
+        let mut rules: Vec<_> = self.rules.iter().filter(|rule| rule.applies_to(target)).cloned().collect();
+        let place = self.targets.iter().position(|t| **t.name() == *target);
+        if place.is_some_and(|i| self.breaker_of(i).preset_name() == Preset::Gateway) {
+            let own = rule::Params::many_fallbacks();
+            if !rules.iter().any(|rule| rule.signal() == own.signal()) {
+                rules.push(own);
+            }
+        }
+        rules
     }
 
     /// Whether anything that is decided about this target is applied: the mode of its routes.

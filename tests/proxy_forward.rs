@@ -507,3 +507,56 @@ fn what_is_kept_of_an_answer_is_what_its_caller_got() {
     let answer = served.chat(&[], &ask);
     assert_eq!((answer.header("x-touchstone-tier"), answer.text()), (Some("cache"), plain));
 }
+
+/// A listener that takes up no connection until told to: its backlog is full.
+fn full_listener(runtime: &tokio::runtime::Runtime) -> (tokio::net::TcpListener, Vec<tokio::net::TcpStream>) {
+    runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let listener = socket.listen(1).expect("listens");
+        let address = listener.local_addr().expect("an address");
+        let mut waiting = Vec::new();
+        let connect =
+            || tokio::time::timeout(Duration::from_millis(300), tokio::net::TcpStream::connect(address));
+        while let Ok(Ok(stream)) = connect().await {
+            waiting.push(stream);
+        }
+        (listener, waiting)
+    })
+}
+
+#[test]
+fn shadow_mode_waits_for_a_connection_as_long_as_it_takes_and_enforce_mode_does_not() {
+    let runtime = common::runtime();
+    for (mode, served_at_last) in [("shadow", true), ("enforce", false)] {
+        let (listener, waiting) = full_listener(&runtime);
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let text = format!(
+            "mode = \"{mode}\"\n[limits]\nconnect = \"200ms\"\n[[target]]\nname = \"t0\"\n\
+             url = \"{url}\"\n[[route]]\nname = \"r\"\ntiers = [[\"t0\"]]\n"
+        );
+        let served = Served::start(&text);
+        let accepting = runtime.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(600)).await; // three times the limit
+            drop(waiting);
+            loop {
+                let Ok((mut stream, _)) = listener.accept().await else { return };
+                tokio::spawn(async move {
+                    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+                    let mut bytes = [0; 4_096];
+                    if stream.read(&mut bytes).await.is_ok_and(|n| n > 0) {
+                        let body = chat_json("Red.");
+                        let head = format!(
+                            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                            body.len()
+                        );
+                        let _ = stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await;
+                    }
+                });
+            }
+        });
+        let answer = served.chat(&[("x-touchstone-no-retry", "1")], ASK);
+        accepting.abort();
+        assert_eq!(answer.status == 200, served_at_last, "{mode}: {} {}", answer.status, answer.text());
+    }
+}

@@ -26,7 +26,7 @@ fn config(first: u16, second: u16) -> String {
     let mut text = String::from(
         "mode = \"enforce\"\n[quality.canary]\nevery = \"off\"\n[quality.burst]\nevery = \"off\"\non_suspicion = false\n\
          [embed]\nmax_cpu_share = 0.01\n[limits]\nheaders = \"5s\"\nfirst_text = \"5s\"\nstream_idle = \"5s\"\n\
-         [breaker]\nopen = \"2s\"\nopen_max = \"4s\"\n[breaker.ramp]\nstep = \"200ms\"\n",
+         [breaker]\nopen = \"1s\"\nopen_max = \"2s\"\n[breaker.ramp]\nstep = \"50ms\"\n",
     );
     for (name, port) in [("first", first), ("second", second)] {
         text.push_str(&format!(
@@ -242,7 +242,7 @@ fn a_server_that_is_killed_stands_still_or_is_damaged_loses_no_request_that_had_
     is_back(&daemon, "first");
     first.stop();
     let first = Llama::serve(&damaged, port);
-    let (all, ()) = under_load(&daemon, |answered| answers_more(answered, 24));
+    let (all, ()) = under_load(&daemon, |answered| answers_more(answered, 16));
     println!("{}", figures("first damaged", &all));
     let garbage = all.iter().filter(|e| e.target == "first").count();
     println!(

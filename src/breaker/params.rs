@@ -430,6 +430,24 @@ mod tests {
     }
 
     #[test]
+    fn the_presets_are_the_designs_table() {
+        let of = Params::preset;
+        let ratio = |p: &Params| (p.failure_ratio, p.failure_ratio_strict, p.failure_count, p.min_attempts);
+        assert_eq!(ratio(&of(Preset::Llm)), (Some(0.5), false, None, 20));
+        assert_eq!(ratio(&of(Preset::Gateway)), (Some(0.12), true, None, 20));
+        assert_eq!(ratio(&of(Preset::Classic)), (None, false, Some(5), 5));
+        let slow = |p: &Params| (p.slow_ratio, p.degrade_at, p.probes, p.successes);
+        assert_eq!(slow(&of(Preset::Llm)), (Some(0.5), Some(0.20), 3, 3));
+        assert_eq!(slow(&of(Preset::Gateway)), (Some(0.01), Some(0.05), 1, 1));
+        assert_eq!(slow(&of(Preset::Classic)), (None, None, 3, 2));
+        assert_eq!(of(Preset::Gateway).slow_limit_ms, 4_500);
+        for preset in [Preset::Llm, Preset::Gateway, Preset::Classic] {
+            let p = of(preset);
+            assert_eq!((p.window_ms, p.consecutive, p.open_ms, p.open_max_ms), (60_000, 5, 30_000, 120_000));
+        }
+    }
+
+    #[test]
     fn a_target_lays_its_own_values_over_the_daemons() {
         let base = read("preset = 'gateway'\nconsecutive_failures = 7").expect("reads");
         let own: Overlay =

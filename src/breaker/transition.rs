@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::verdict::BreakerState;
+use crate::verdict::{BreakerState, FaultClass, FlagSet};
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)?) => {
@@ -149,6 +149,22 @@ pub enum ProbeVerdict {
     Failed(String),
     /// Shows nothing (too slow, cached, refused by backpressure, check failed softly); says why.
     Void(String),
+}
+
+impl ProbeVerdict {
+    /// What the class of a probe's answer alone decides; `None` where it is the answer that must.
+    #[must_use]
+    pub fn of_class(class: Option<FaultClass>, flags: FlagSet) -> Option<Self> {
+        match class? {
+            class @ (FaultClass::Upstream | FaultClass::Slow | FaultClass::QualityHard) => {
+                Some(Self::Failed(format!("a probe failed ({class}: {flags})")))
+            }
+            class @ (FaultClass::Backpressure | FaultClass::Client | FaultClass::Info) => {
+                Some(Self::Void(class.as_str().to_owned()))
+            }
+            FaultClass::QualitySoft => None,
+        }
+    }
 }
 
 /// What a half-open breaker needs to decide.

@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::sample::Outcome;
-use crate::verdict::{BreakerState, FaultClass};
+use crate::verdict::BreakerState;
 
 use super::{Breaker, Cause, ProbeVerdict, Transition, TrialKind, arms, seconds};
 
@@ -102,16 +102,13 @@ impl Breaker {
     }
 
     pub(super) fn live_verdict(&self, outcome: &Outcome) -> ProbeVerdict {
-        match outcome.class {
-            Some(class @ (FaultClass::Upstream | FaultClass::Slow | FaultClass::QualityHard)) => {
-                ProbeVerdict::Failed(format!("a live probe failed ({class}: {})", outcome.flags))
-            }
-            Some(FaultClass::Client | FaultClass::Backpressure) => ProbeVerdict::Void(String::new()),
-            // what a filter refused to let through proves nothing of the model
-            _ if outcome.status.is_some_and(|status| status >= 400) => ProbeVerdict::Void(String::new()),
-            _ if arms::is_over(outcome, self.params.probe_limit_ms()) => ProbeVerdict::Void(String::new()),
-            _ => ProbeVerdict::Sound,
+        if let Some(verdict) = ProbeVerdict::of_class(outcome.class, outcome.flags) {
+            return verdict;
         }
+        if arms::is_over(outcome, self.params.probe_limit_ms()) {
+            return ProbeVerdict::Void("too slow".to_owned());
+        }
+        ProbeVerdict::Sound
     }
 
     pub(super) fn count_probe(

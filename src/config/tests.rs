@@ -265,6 +265,21 @@ fn a_target_says_for_itself_what_is_injected() {
 }
 
 #[test]
+fn the_gateway_preset_alerts_of_many_fallbacks_unless_a_rule_says_otherwise() {
+    let rules = |more: &str| {
+        let config = Config::from_toml(&format!("{TARGET}{more}")).expect("loads");
+        config.rules_of("a").iter().map(|r| (r.name(), r.action())).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(""), []);
+    assert_eq!(
+        rules("breaker = { preset = \"gateway\" }"),
+        [("fallback_ratio above".to_owned(), rule::Action::Alert)]
+    );
+    let own = "[breaker]\npreset = \"gateway\"\n[[rule]]\nname = \"mine\"\nsignal = \"fallback_ratio\"\nabove = 0.5\naction = \"suspect\"";
+    assert_eq!(rules(own), [("mine".to_owned(), rule::Action::Suspect)]);
+}
+
+#[test]
 fn the_reference_loads_and_equals_the_defaults() {
     let config = Config::from_toml(Config::reference()).expect("loads");
     assert_eq!(config.sections, Sections::default());

@@ -18,6 +18,10 @@ use super::{Arm, Finding, Level};
 const WINDOW: Ms = Ms(300_000);
 /// A threshold must hold before it acts; one spike is no trend.
 const FOR: Ms = Ms(60_000);
+/// Above this share of requests a route lives on its fallbacks (the practice articles' figure).
+const MANY_FALLBACKS: f64 = 0.08;
+/// And for so long it is no passing trouble.
+const MANY_FALLBACKS_FOR: Ms = Ms(300_000);
 /// A mean of fewer is a story.
 const MIN_SAMPLES: usize = 20;
 
@@ -116,6 +120,23 @@ impl From<Params> for Written {
 }
 
 impl Params {
+    /// What the `gateway` preset of the breaker alerts of.
+    #[must_use]
+    pub fn many_fallbacks() -> Self {
+        let written = Written {
+            name: None,
+            signal: Signal::FallbackRatio,
+            window: WINDOW,
+            above: Some(MANY_FALLBACKS),
+            below: None,
+            lasting: MANY_FALLBACKS_FOR,
+            min_samples: MIN_SAMPLES,
+            action: Action::Alert,
+            targets: Vec::new(),
+        };
+        Self { written }
+    }
+
     /// The rule's name: as written, or `signal above|below`.
     #[must_use]
     pub fn name(&self) -> String {

@@ -123,16 +123,8 @@ impl TargetCore {
     }
 
     pub(super) fn probe_verdict(&self, sample: &Sample, cached: bool) -> ProbeVerdict {
-        let failed =
-            |class: FaultClass| ProbeVerdict::Failed(format!("a probe failed ({class}: {})", sample.flags));
-        match sample.class {
-            Some(class @ (FaultClass::Upstream | FaultClass::Slow | FaultClass::QualityHard)) => {
-                return failed(class);
-            }
-            Some(class @ (FaultClass::Backpressure | FaultClass::Client | FaultClass::Info)) => {
-                return ProbeVerdict::Void(class.as_str().to_owned());
-            }
-            _ => {}
+        if let Some(verdict) = ProbeVerdict::of_class(sample.class, sample.flags) {
+            return verdict;
         }
         let limit = self.breaker.params().probe_limit_ms();
         if cached || sample.timing.total_ms >= limit {
