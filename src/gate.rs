@@ -101,7 +101,7 @@ impl Gate {
     /// A board for these targets: those that were known keep their slot and what is published there.
     #[must_use]
     pub fn with_targets(&self, targets: impl IntoIterator<Item = Arc<str>>) -> Self {
-        let (mut slots, mut models) = (HashMap::new(), HashMap::new());
+        let (mut slots, mut models) = (HashMap::default(), HashMap::new());
         for name in targets {
             let fresh = || Arc::new(Models::new(Arc::clone(&name), Arc::clone(&self.split)));
             models.insert(Arc::clone(&name), self.models.get(&name).cloned().unwrap_or_else(fresh));
