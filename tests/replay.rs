@@ -14,6 +14,7 @@ use touchstone::baseline::{Baseline, PromptBaseline};
 use touchstone::commands::replay::recording::{Index, Judged, judge};
 use touchstone::commands::replay::replayer::{Options, Replayer, Report};
 use touchstone::detect::Arm;
+use touchstone::embed::{Embedder, ModelSource};
 use touchstone::golden::GoldenSet;
 
 fn lines(name: &str) -> Vec<Value> {
@@ -384,4 +385,54 @@ fn ten_times_the_exchanges_take_no_more_memory() {
     let (few, many) = (memory_of(folder.path(), 1_000), memory_of(folder.path(), 10_000));
     println!("most memory held: {few} kB for 1,000 exchanges, {many} kB for 10,000");
     assert!(many < few + 8_192, "{few} kB, then {many} kB");
+}
+
+/// With the sentence model: live answers of another model at the same prompts are a suspicion, other prompts are a
+/// changed workload and none.
+#[test]
+fn answers_that_moved_are_told_from_a_workload_that_moved() {
+    let embedder = Arc::new(Embedder::load(&ModelSource::Builtin, 1).expect("the model inside"));
+    let topics = ["tomato soup", "rye bread", "apple pie", "rice with beans", "onion tart", "plum jam"];
+    let ways =
+        ["How long do I cook", "What goes into", "Who invented", "How do I store", "What do I serve with"];
+    let mut rng = fastrand::Rng::with_seed(3);
+    let mut live = |n: u64, begin: u64, kind: &str| -> Vec<Judged> {
+        let mut one = |i: u64| {
+            let (topic, way) = (topics[rng.usize(..6)], ways[rng.usize(..5)]);
+            let (question, answer) = match kind {
+                "other model" => (
+                    format!("{way} {topic}?"),
+                    format!("Your invoice number {} will be sent by the billing department.", rng.u32(..900)),
+                ),
+                "other traffic" => (
+                    format!("Does train number {} to the coast stop at the airport?", rng.u32(..900)),
+                    "The train stops there twice an hour.".to_owned(),
+                ),
+                _ => (
+                    format!("{way} {topic}?"),
+                    format!("Most cooks take {topic} slowly, about {} minutes.", rng.u32(5..90)),
+                ),
+            };
+            let line = exchange(begin + i * 1_000, "healthy", &question, &answer);
+            judge(&line.to_string(), &Index::default()).expect("an exchange")
+        };
+        (0..n).map(&mut one).collect()
+    };
+    let healthy = live(240, 0, "healthy");
+    for (kind, suspicions, changes) in [("other model", 1, 0), ("other traffic", 0, 1)] {
+        let mut replayer = Replayer::new(Options { embedder: Some(Arc::clone(&embedder)), ..options(1) });
+        let mut fired = Vec::new();
+        for exchange in healthy.iter().cloned().chain(live(70, 400_000, kind)) {
+            fired.extend(replayer.feed(exchange).expect("one target"));
+        }
+        let report = replayer.finish();
+        let totals = &report.targets["recorded"];
+        println!("{kind}: {:?}, workload changed {} times", totals.suspicions, totals.workload_changes);
+        assert_eq!(totals.workload_changes, changes, "{kind}");
+        assert_eq!(totals.suspicions.contains_key(&Arm::C1), suspicions > 0, "{kind}: {fired:#?}");
+        if let Some(first) = fired.first() {
+            println!("after {} answers: {}", first.place.live, first.finding.message);
+            assert!((241..=310).contains(&first.place.live), "{first:?}");
+        }
+    }
 }
