@@ -23,11 +23,26 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Who answers, as far as it tells; a part that it does not tell is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Engine {
+    /// `server` header.
+    pub server: String,
+    /// Model name in the answer, which may say more than the one asked for.
+    pub model: String,
+    /// `system_fingerprint` of the answer.
+    pub system: String,
+}
+
 /// What must be the same for two measurements to be comparable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// `server` header or product name of the engine, as far as it tells.
     pub engine: String,
+    /// Who answered in calibration: several behind a balancer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<Engine>,
     /// Model name sent upstream.
     pub model: String,
     /// Alternatives asked a position; 0 where the upstream gives no logprobs.
@@ -42,6 +57,15 @@ pub struct Fingerprint {
     /// not refused: both give the same distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class_output: Option<ClassOutput>,
+}
+
+impl Fingerprint {
+    /// Whether both tell who answered and have nobody in common.
+    #[must_use]
+    pub fn is_another_engine(&self, other: &Self) -> bool {
+        let told = !self.engines.is_empty() && !other.engines.is_empty();
+        told && !self.engines.iter().any(|engine| other.engines.contains(engine))
+    }
 }
 
 /// One golden prompt on one healthy target.

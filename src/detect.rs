@@ -24,6 +24,7 @@ pub mod calibration;
 pub mod canary;
 pub mod conformal;
 pub mod drift;
+pub mod engine;
 mod finding;
 pub mod hard_faults;
 pub mod novelty;

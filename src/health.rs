@@ -194,7 +194,7 @@ impl Health {
                 self.last_suspicion = now;
                 self.changed_arm |= matches!(finding.arm, Arm::A1 | Arm::A2 | Arm::A3);
                 // A lost signal stays lost; what had changed is not healthy again for a sound burst.
-                self.lasting |= matches!(finding.arm, Arm::Coverage | Arm::Output)
+                self.lasting |= matches!(finding.arm, Arm::Coverage | Arm::Output | Arm::Engine)
                     || self.quality == HealthState::Changed;
                 match self.quality {
                     HealthState::Suspect | HealthState::Degraded => {
@@ -271,13 +271,22 @@ impl Health {
 
     /// A lost signal is back: a target that was changed by its loss alone is not changed any more.
     pub fn on_signal_back(&mut self, now: Timestamp, message: &str) -> Option<Change> {
-        let lost = |r: &Reason| r.arm.is_none_or(|arm| arm == Arm::Coverage);
+        self.take_back(Arm::Coverage, now, "signal_back", message)
+    }
+
+    /// The calibrated engine answers again: a target that was changed by another one alone is not any more.
+    pub fn on_engine_back(&mut self, now: Timestamp, message: &str) -> Option<Change> {
+        self.take_back(Arm::Engine, now, "engine_back", message)
+    }
+
+    fn take_back(&mut self, arm: Arm, now: Timestamp, reason: &str, message: &str) -> Option<Change> {
+        let lost = |r: &Reason| r.arm.is_none_or(|of| of == arm);
         let known = matches!(self.quality, HealthState::Changed | HealthState::Suspect);
         if !known || self.reasons.is_empty() || !self.reasons.iter().all(lost) {
             return None;
         }
         let base = self.base();
-        self.go(now, base, "signal_back", message)
+        self.go(now, base, reason, message)
     }
 
     /// The breaker closed after a trial: what was degraded has proved itself.

@@ -6,13 +6,14 @@ mod support;
 #[path = "common/upstream.rs"]
 mod upstream;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::daemon::Daemon;
-use support::{http, wait_for};
+use support::process::Process;
+use support::{free_port, http, strip, wait_for};
 use tokio::runtime::Runtime;
 use touchstone::clock::Stopwatch;
 use upstream::{Upstream, chunk, end, json as answer_json, sse_head};
@@ -425,4 +426,66 @@ fn one_model_of_a_server_that_fails_takes_no_other_model_out_of_traffic() {
     assert_eq!((daemon.breaker("ollama"), daemon.breaker("ollama#broken")), ("closed".into(), "open".into()));
     let events = daemon.ask("/v1/events?target=ollama%23broken&kind=breaker_transition");
     assert_eq!(events["events"][0]["data"]["to"], "open", "{events}");
+}
+
+/// The engine behind an address is replaced while the daemon runs, and later put back.
+#[test]
+fn a_new_engine_is_told_watched_apart_and_forgotten_when_the_old_one_is_back() {
+    let sim = free_port();
+    let mut command = support::daemon::command();
+    command.args(["sim", "--listen", &format!("127.0.0.1:{sim}")]);
+    let _simulator = Process::spawn("simulator", &mut command);
+    let minute = Duration::from_secs(60);
+    wait_for("the simulator", minute, || http::try_get(sim, "/v1/models").filter(|a| a.status == 200));
+    let renamed = Arc::new(AtomicBool::new(false));
+    let daemon = Daemon::serve(&format!(
+        "[[target]]
+        name = \"sim\"
+        url = \"http://127.0.0.1:{}\"
+        [quality.canary]
+        every = \"100ms\"
+        idle_pause = \"0s\"
+        max_calls_per_day = 100000
+        [quality.burst]
+        every = \"off\"
+        [quality.calibration]
+        canaries = 160
+        burst_runs = 2
+        burst_prompts = 20
+        resamples = 20
+        pace = \"0ms\"
+        ",
+        strip::renaming(sim, &renamed)
+    ));
+    let health = || daemon.target("sim")["health"].as_str().unwrap_or_default().to_owned();
+    let become_ = |wanted: &str| wait_for(wanted, minute, || (health() == wanted).then_some(()));
+    let arm = |name: &str| {
+        let arms = daemon.ask("/v1/targets/sim")["arms"].as_array().cloned().unwrap_or_default();
+        arms.into_iter().find(|arm| arm["arm"] == name).unwrap_or_default()
+    };
+    let findings = || {
+        let events = daemon.ask("/v1/events?target=sim&kind=finding");
+        events.as_array().or_else(|| events["events"].as_array()).cloned().unwrap_or_default()
+    };
+    become_("healthy");
+    wait_for("canaries", minute, || (arm("a3")["n"].as_u64() > Some(10)).then_some(()));
+    assert_eq!(findings().len(), 0, "{:#?}", findings());
+
+    renamed.store(true, Ordering::SeqCst);
+    let told = wait_for("the change to be told", minute, || findings().first().cloned());
+    println!("{}", told["message"]);
+    assert_eq!((&told["reason"], &told["data"]["arm"]), (&json!("engine_changed"), &json!("engine")));
+    // Its answers are as good, so a burst finds it changed and not worse; its canaries are learned apart.
+    become_("changed");
+    let learning = arm("a1")["unavailable"].as_str().unwrap_or_default().to_owned();
+    assert!(learning.starts_with("learning") || learning.starts_with("testing"), "{learning}");
+    assert_eq!(daemon.breaker("sim"), "closed");
+
+    renamed.store(false, Ordering::SeqCst);
+    become_("healthy");
+    assert!(arm("a3")["unavailable"].is_null(), "{:#}", arm("a3"));
+    assert_eq!(
+        findings().iter().map(|e| e["reason"].clone()).collect::<Vec<_>>(),
+        ["engine_changed", "engine_back"]
+    );
 }

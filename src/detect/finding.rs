@@ -28,6 +28,8 @@ pub enum Arm {
     Coverage,
     /// What a classifier's scores are has changed.
     Output,
+    /// Another engine or model answers.
+    Engine,
 }
 
 impl Arm {
@@ -44,6 +46,7 @@ impl Arm {
             Self::Rule => "rule",
             Self::Coverage => "coverage",
             Self::Output => "output",
+            Self::Engine => "engine",
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::baseline::{BASELINE_VERSION, Baseline, Fingerprint, sha256_hex};
 
 const SINGLE_FILE: &str = "baseline.json";
 const FOLDER: &str = "baseline";
+/// Where baselines of engines that answer no more are kept.
+const OLD: &str = "baseline.old";
 const ALGORITHM: &str = "sha256:";
 
 /// Why a baseline cannot be read or written.
@@ -98,7 +100,8 @@ impl Baselines {
     }
 
     /// Freezes a baseline and returns its file: the one that holds this target now, else
-    /// `baseline.json` while no other target has it, else one of its own.
+    /// `baseline.json` while no other target has it, else one of its own. What was frozen of another engine
+    /// is kept in `baseline.old/`.
     ///
     /// # Errors
     /// The place is taken by a file that is broken, the baseline is not sound (a number that is not
@@ -109,8 +112,17 @@ impl Baselines {
         let text = render(&Baseline { version: BASELINE_VERSION, ..baseline.clone() })
             .map_err(|e| unsound(e.to_string()))?;
         parse(&text).map_err(unsound)?;
-        write_whole(&path, text.as_bytes())
-            .map_err(|source| BaselineError::Io { path: path.clone(), source })?;
+        let write = |path: &Path, text: &str| {
+            write_whole(path, text.as_bytes())
+                .map_err(|source| BaselineError::Io { path: path.to_owned(), source })
+        };
+        if let Some(old) = Self::read(&path)?
+            && old.fingerprint.is_another_engine(&baseline.fingerprint)
+        {
+            let name = format!("{}-{}.json", file_name(&old.target), old.made_at.as_millis());
+            write(&self.dir.join(OLD).join(name), &render(&old).map_err(|e| unsound(e.to_string()))?)?;
+        }
+        write(&path, &text)?;
         Ok(path)
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, Engine};
 use crate::clock::Timestamp;
 use crate::prompt::BurstReason;
 use crate::sample::{Outcome, Sample};
@@ -39,6 +39,8 @@ pub struct Called {
     pub sample: Sample,
     /// For the breaker.
     pub outcome: Outcome,
+    /// Who answered; `None` if nobody did.
+    pub engine: Option<Engine>,
     /// Highest cosine to the prompt's healthy answers.
     pub similarity: Option<f64>,
     /// Waits to know whether the burst goes on.

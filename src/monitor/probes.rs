@@ -47,13 +47,14 @@ impl Monitor {
     }
 
     fn called(&mut self, called: Called) {
-        let Called { mut sample, outcome, similarity, more } = called;
+        let Called { mut sample, outcome, engine, similarity, more } = called;
         sample.signals.drift = similarity.map(|s| 1.0 - s);
         self.count_outcome(&outcome);
         self.out.store.record_sample(sample.clone());
         let target = Arc::clone(&sample.target);
         let Some(watched) = self.targets.get_mut(&target) else { return };
-        let mut effects = watched.core.on_outcome(&outcome);
+        let mut effects = engine.map(|e| watched.core.on_engine(sample.at, &e)).unwrap_or_default();
+        effects.extend(watched.core.on_outcome(&outcome));
         effects.extend(watched.core.on_sample(&sample, sample.signals.drift));
         match sample.source {
             Source::Burst => effects.extend(watched.core.on_burst_item(&sample, similarity)),

@@ -22,6 +22,7 @@ use crate::breaker::{self, Breaker, Cause, Transition};
 use crate::clock::Timestamp;
 use crate::detect::burst::Report;
 use crate::detect::conformal::Healthy;
+use crate::detect::engine::EngineWatch;
 use crate::detect::hard_faults::{HardFaults, Rate};
 use crate::detect::rule::{self, Rule, Ruling};
 use crate::detect::{self, Arm, Burst, Finding, Level, Signal, Signals, signal};
@@ -131,6 +132,7 @@ pub struct TargetCore {
     coverage: Vec<f64>,
     coverage_lost: bool,
     output: detect::output::OutputWatch,
+    engine: EngineWatch,
     entropy_unavailable: Option<Unavailable>,
     refusals: u32,
     misconfigured: bool,
@@ -162,6 +164,7 @@ impl TargetCore {
             coverage: Vec::new(),
             coverage_lost: false,
             output: detect::output::OutputWatch::default(),
+            engine: EngineWatch::default(),
             entropy_unavailable: None,
             refusals: 0,
             misconfigured: false,
@@ -223,6 +226,7 @@ impl TargetCore {
         self.faults.set_golden(Rate { faults, answers });
         let change = self.health.set_calibrated(now, baseline.is_some(), bursts);
         self.arms.set_baseline(baseline.as_deref());
+        self.engine = EngineWatch::default();
         self.baseline = baseline;
         self.coverage.clear();
         let mut effects = Vec::new();

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use tokio::time::timeout;
 
+use crate::baseline::Engine;
 use crate::clock::{Clock, Stopwatch};
 use crate::detect::canary::first_word;
 use crate::golden;
@@ -26,6 +27,8 @@ pub const CANARY_TOP_K: u32 = 20;
 pub const BURST_TOP_K: u32 = 5;
 /// A target that asks for more patience is asked again after this all the same, milliseconds.
 const MAX_RETRY_AFTER_MS: u64 = 60_000;
+/// A golden answer longer than this is not read for the name of who gave it.
+const MAX_NAMED_BYTES: usize = 1 << 18;
 /// A model list longer than this is not read.
 const MAX_MODELS_BYTES: usize = 1 << 20;
 
@@ -47,8 +50,8 @@ pub struct Answered {
     pub verdict: Verdict,
     /// `Retry-After`, milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// Engine name of the `server` header.
-    pub engine: Option<String>,
+    /// Who answered, as far as it tells.
+    pub engine: Engine,
     /// Why no answer came, if none did.
     pub failure: Option<Failure>,
 }
@@ -165,7 +168,7 @@ impl Asker {
         let text = |name: header::HeaderName| {
             answer.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned)
         };
-        let engine = text(header::SERVER);
+        let server = text(header::SERVER).unwrap_or_default();
         let retry_after_ms = crate::judge::retry_after(
             text(header::RETRY_AFTER).as_deref(),
             text(header::HeaderName::from_static("retry-after-ms")).as_deref(),
@@ -183,10 +186,14 @@ impl Asker {
         let status = head.status;
         let mut judge = Judge::new(Arc::clone(&ask), head);
         let left = self.upstream.limits().total().saturating_sub(Duration::from_millis(headers_ms));
+        let mut body = Vec::new();
         let end = timeout(left, async {
             loop {
                 match answer.body.next().await {
                     Ok(Some(bytes)) => {
+                        if body.len() + bytes.len() <= MAX_NAMED_BYTES {
+                            body.extend_from_slice(&bytes);
+                        }
                         let _ = judge.push(watch.elapsed_ms(), &bytes);
                     }
                     Ok(None) => return End::Complete,
@@ -206,6 +213,8 @@ impl Asker {
         };
         let sample = self.sample(prompt, &ask, &verdict, Some(status), timing, source, generation);
         let retry_after_ms = retry_after_ms.or(verdict.retry_after_ms);
+        let model = verdict.model.clone().unwrap_or_default();
+        let engine = Engine { server, model, system: system_fingerprint(&body) };
         Answered { sample, verdict, retry_after_ms, engine, failure: None }
     }
 
@@ -224,7 +233,7 @@ impl Asker {
         }
         let timing = Timing { total_ms: watch.elapsed_ms(), ..Timing::default() };
         let sample = self.sample(prompt, ask, &verdict, None, timing, source, generation);
-        Answered { sample, verdict, retry_after_ms: None, engine: None, failure: Some(failure) }
+        Answered { sample, verdict, retry_after_ms: None, engine: Engine::default(), failure: Some(failure) }
     }
 
     #[allow(clippy::too_many_arguments)] // one call, flat, is clearer than a struct for it alone
@@ -263,6 +272,17 @@ impl Asker {
             generation,
         }
     }
+}
+
+/// `system_fingerprint` of an answer; empty where there is none.
+fn system_fingerprint(body: &[u8]) -> String {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Named {
+        system_fingerprint: Option<serde_json::Value>,
+    }
+    let named: Named = serde_json::from_slice(body).unwrap_or_default();
+    named.system_fingerprint.and_then(|value| Some(value.as_str()?.to_owned())).unwrap_or_default()
 }
 
 /// The first model that the upstream lists at `/v1/models`, if it does.

@@ -3,10 +3,11 @@
 //! The same session serves `golden calibrate`, which asks back to back and shows its progress, and the daemon,
 //! which asks at a pace that callers do not feel and does other things between two calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::baseline::{Baseline, Fingerprint};
+use crate::baseline::{Baseline, Engine, Fingerprint};
 use crate::clock::Clock;
 use crate::detect::border::search::Trial;
 use crate::detect::calibration::{Calibration, Effort, Observation, Refusal};
@@ -21,6 +22,8 @@ use super::ask::{Answered, Asker, CANARY_TOP_K};
 const TRIES: u32 = 3;
 /// Runs left out one after another that end a calibration: the target is not there.
 const GIVE_UP_AFTER: u32 = 5;
+/// Engines behind one address that are told apart.
+const MAX_ENGINES: usize = 16;
 /// Longest wait for a target that asks to be left alone.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
@@ -44,7 +47,7 @@ pub enum CalibrateError {
 #[derive(Debug)]
 pub struct Session {
     run: Calibration,
-    engine: String,
+    engines: BTreeSet<Engine>,
     with_logprobs: u32,
     class_output: Option<ClassOutput>,
     left_out: u32,
@@ -56,7 +59,7 @@ impl Session {
     pub fn new(asker: &Asker, golden: &GoldenSet, effort: Effort, seed: u64) -> Self {
         let prompts: Arc<[_]> = golden.prompts().to_vec().into();
         let run = Calibration::new(Arc::clone(asker.target()), prompts, effort, seed);
-        Self { run, engine: String::new(), with_logprobs: 0, class_output: None, left_out: 0 }
+        Self { run, engines: BTreeSet::new(), with_logprobs: 0, class_output: None, left_out: 0 }
     }
 
     /// Calls made and calls planned.
@@ -94,8 +97,8 @@ impl Session {
         let signals = &answered.sample.signals;
         self.with_logprobs += u32::from(signals.entropy_mean.is_some() || signals.class_output.is_some());
         self.class_output = signals.class_output.or(self.class_output);
-        if let Some(name) = &answered.engine {
-            self.engine.clone_from(name);
+        if self.engines.len() < MAX_ENGINES {
+            self.engines.insert(answered.engine.clone());
         }
         let embedding = match embedder.filter(|_| prompt.kind == PromptKind::Burst) {
             Some(embedder) => vector(embedder, &answered.verdict.text).await,
@@ -120,7 +123,10 @@ impl Session {
         embedder: Option<&EmbedHandle>,
         clock: &Clock,
     ) -> Result<Baseline, CalibrateError> {
-        let mut fingerprint = fingerprint(asker, golden, embedder, self.engine, self.with_logprobs > 0);
+        let server =
+            self.engines.iter().map(|e| &e.server).find(|s| !s.is_empty()).cloned().unwrap_or_default();
+        let mut fingerprint = fingerprint(asker, golden, embedder, server, self.with_logprobs > 0);
+        fingerprint.engines = self.engines.into_iter().filter(|e| *e != Engine::default()).collect();
         fingerprint.class_output = self.class_output;
         let (run, now) = (self.run, clock.now());
         // The self-test computes for a second: not on a thread that serves callers.
@@ -145,6 +151,7 @@ pub fn fingerprint(
 ) -> Fingerprint {
     Fingerprint {
         engine,
+        engines: Vec::new(),
         model: asker.model().to_string(),
         top_k: if logprobs { CANARY_TOP_K } else { 0 },
         temperature: 0.0,

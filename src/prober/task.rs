@@ -391,6 +391,7 @@ impl Prober {
         more: Option<oneshot::Sender<bool>>,
     ) -> Option<()> {
         let similarity = self.similarity(prompt, &answered).await;
+        let engine = answered.is_answer().then(|| answered.engine.clone());
         let Answered { mut sample, retry_after_ms, .. } = answered;
         if !self.is_usable(prompt) {
             sample.check = None; // what the healthy target fails, or may fail, says nothing
@@ -413,7 +414,7 @@ impl Prober {
             cost_usd: self.price.map(|price| price.cost_usd(&sample.usage)),
             keyed: false,
         };
-        self.report(Report::Called(Box::new(Called { sample, outcome, similarity, more }))).await
+        self.report(Report::Called(Box::new(Called { sample, outcome, engine, similarity, more }))).await
     }
 
     /// Highest cosine of the answer to the prompt's healthy answers.

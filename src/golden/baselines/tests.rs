@@ -128,3 +128,23 @@ fn a_comparison_names_each_difference() {
     assert_eq!(reasons.len(), 3);
     assert_eq!(reasons[0], "alternatives a position was \"20\" when the baseline was made and is \"5\" now");
 }
+
+#[test]
+fn the_baseline_of_an_engine_that_was_replaced_is_kept_apart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let place = Baselines::at(dir.path());
+    let of = |system: &str, at: u64| {
+        let engine = crate::baseline::Engine { system: system.to_owned(), ..Default::default() };
+        let fingerprint = Fingerprint { engines: vec![engine], ..Fingerprint::default() };
+        let made_at = crate::clock::Timestamp::from_millis(at);
+        Baseline { target: "t".into(), version: 1, made_at, fingerprint, ..Baseline::default() }
+    };
+    let old = dir.path().join("baseline.old/t-1.json");
+    place.save(&of("fp_1", 1)).expect("saved");
+    place.save(&of("fp_1", 2)).expect("saved");
+    assert!(!old.exists() && !dir.path().join("baseline.old").exists(), "the same engine's is replaced");
+    place.save(&of("fp_2", 3)).expect("saved");
+    let kept = Baselines::read(&dir.path().join("baseline.old/t-2.json")).expect("reads").expect("kept");
+    assert_eq!(kept.fingerprint.engines[0].system, "fp_1");
+    assert_eq!(place.load("t").expect("reads").expect("there").fingerprint.engines[0].system, "fp_2");
+}

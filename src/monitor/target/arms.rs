@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::baseline::{Baseline, Tested};
+use crate::baseline::{Baseline, Engine, Tested};
 use crate::clock::Timestamp;
 use crate::detect::blocks::{self, Blocks, Step};
 use crate::detect::calibration::ANOTHER_MODEL;
 use crate::detect::canary::{Learner, Plan, Reference, bare_token};
 use crate::detect::selftest::PROMISE;
-use crate::detect::{Arm, ArmStatus, Border, Canaries, Finding};
+use crate::detect::{Arm, ArmStatus, Border, Canaries, Finding, engine};
+use crate::event::EventKind;
 use crate::sample::Sample;
 use crate::verdict::{BreakerState, FaultClass, Source};
 
@@ -214,6 +215,30 @@ impl TargetCore {
         if self.setup.detect.blocks() && drift.is_finite() {
             self.arms.blocks_of(route).record_drift(drift);
         }
+    }
+
+    /// A golden call was answered by this engine.
+    #[must_use]
+    pub fn on_engine(&mut self, at: Timestamp, engine: &Engine) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(baseline) = self.baseline.clone() else { return effects };
+        match self.engine.record(at, engine, &baseline.fingerprint) {
+            None => {}
+            Some(engine::Step::Changed(finding)) => {
+                self.arms.learn_canaries();
+                self.arms.border.iter_mut().for_each(Border::learn_anew);
+                self.act_on(&finding, &mut effects);
+            }
+            Some(engine::Step::Back) => {
+                self.arms.set_baseline(Some(&baseline));
+                let message = "the engine that was calibrated answers again; its baseline is compared with";
+                let nothing = serde_json::Value::Null;
+                self.tell(at, EventKind::Finding, "engine_back", message, nothing, &mut effects);
+                let change = self.health.on_engine_back(at, message);
+                self.tell_change(at, change, &mut effects);
+            }
+        }
+        effects
     }
 
     /// Live answers have moved from their reference while the prompts have not.
