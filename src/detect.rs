@@ -39,7 +39,7 @@ pub use border::Border;
 pub use bound::upper95;
 pub use burst::Burst;
 pub use canary::Canaries;
-pub use finding::{Arm, ArmStatus, Finding, Level};
+pub use finding::{Arm, ArmStatus, Finding, Level, Tally};
 pub use hard_faults::HardFaults;
 pub use params::Params;
 pub use rule::Rule;

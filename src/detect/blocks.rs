@@ -319,12 +319,11 @@ impl Blocks {
                     status.unavailable = Some("promise_not_kept".to_owned());
                     return status;
                 };
-                let (n, alarms) = detector.counts();
                 status.statistic = detector.statistic();
-                status.n = n;
+                status.n = detector.tally().n;
                 status.limit = armed.tested.limit;
                 status.arl0 = Some(armed.tested.promise);
-                status.realised = (alarms > 0).then(|| n as f64 / alarms as f64);
+                status.realised = detector.tally().realised();
                 status.onset = detector.leading().2;
                 status.expected_delay = Some(EXPECTED);
             }

@@ -27,7 +27,7 @@ use crate::baseline::BorderBaseline;
 use crate::clock::Timestamp;
 
 use super::novelty::known_as;
-use super::{Arm, ArmStatus, Finding, Level};
+use super::{Arm, ArmStatus, Finding, Level, Tally};
 
 /// Shares of inputs that the alternatives say have tipped: a small change, one that leaves half of what was
 /// nearly tied, another model.
@@ -60,8 +60,7 @@ pub struct Border {
     latest: VecDeque<Latest>,
     learning: Option<u64>,
     without: Option<&'static str>,
-    n: u64,
-    alarms: u64,
+    tally: Tally,
 }
 
 /// The statistic and the answers that carry most of it.
@@ -84,8 +83,7 @@ impl Border {
             latest: VecDeque::new(),
             learning: None,
             without: None,
-            n: 0,
-            alarms: 0,
+            tally: Tally::default(),
         }
     }
 
@@ -132,7 +130,7 @@ impl Border {
         let (ratios, tipped) = (ratios(counts, token, self.flips), !counts.contains_key(token));
         self.latest.retain(|latest| latest.input != *input);
         self.latest.push_back(Latest { input: Arc::clone(input), at, ratios, tipped });
-        self.n += 1;
+        self.tally.n += 1;
         let standing = self.standing();
         (standing.statistic >= self.promise).then(|| self.alarm(at, standing))
     }
@@ -141,7 +139,7 @@ impl Border {
         let seen = self.latest.range(self.latest.len() - standing.answers..);
         let tipped = seen.clone().filter(|latest| latest.tipped).count();
         let onset = seen.clone().next().map(|latest| latest.at);
-        self.alarms += 1;
+        self.tally.alarms += 1;
         self.restart();
         Finding {
             at,
@@ -203,10 +201,10 @@ impl Border {
             arm: Arm::A2,
             route: None,
             statistic: self.standing().statistic,
-            n: self.n,
+            n: self.tally.n,
             limit: self.promise,
             arl0: Some(self.promise),
-            realised: (self.alarms > 0).then(|| self.n as f64 / self.alarms as f64),
+            realised: self.tally.realised(),
             onset: self.latest.iter().find(|latest| latest.tipped).map(|latest| latest.at),
             expected_delay: self.delay.filter(|_| unavailable.is_none()),
             unavailable,

@@ -406,33 +406,32 @@ impl Canaries {
     /// Where both arms stand; `delays` are A1's expected delays as calibration found them.
     #[must_use]
     pub fn status(&self, delay: Option<f64>) -> [ArmStatus; 2] {
-        let realised = |(n, alarms): (u64, u64)| (alarms > 0).then(|| n as f64 / alarms as f64);
         let shift = self.shift.as_ref();
-        let counts = shift.map_or((0, 0), Conformal::counts);
+        let tally = shift.map(Conformal::tally).unwrap_or_default();
         let a1 = ArmStatus {
             arm: Arm::A1,
             route: None,
             unavailable: self.without.map(str::to_owned),
             statistic: shift.map_or(0.0, Conformal::statistic),
-            n: counts.0,
+            n: tally.n,
             limit: shift.map_or(self.promise, Conformal::limit),
             arl0: Some(self.promise),
-            realised: realised(counts),
+            realised: tally.realised(),
             onset: shift.and_then(|s| s.leading().2),
             expected_delay: delay.filter(|_| self.without.is_none()),
         };
         let novelty = self.novelty.as_ref();
-        let counts = novelty.map_or((0, 0), Novelty::counts);
+        let tally = novelty.map(Novelty::tally).unwrap_or_default();
         let (statistic, onset) = novelty.map_or((0.0, None), Novelty::standing);
         let a3 = ArmStatus {
             arm: Arm::A3,
             route: None,
             unavailable: novelty.is_none().then(|| "health_is_too_varied".to_owned()),
             statistic,
-            n: counts.0,
+            n: tally.n,
             limit: novelty.map_or_else(|| self.promise.ln(), Novelty::limit),
             arl0: Some(self.promise),
-            realised: realised(counts),
+            realised: tally.realised(),
             onset,
             expected_delay: novelty.map(Novelty::delay),
         };

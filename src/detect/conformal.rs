@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Tally;
 use crate::clock::Timestamp;
 use crate::stats::betting::{Bets, ShiryaevRoberts};
 use crate::stats::ranks::Ranks;
@@ -143,9 +144,8 @@ struct Stream {
 pub struct Conformal {
     streams: Vec<Stream>,
     limit: f64,
-    n: u64,
+    tally: Tally,
     since: u64,
-    alarms: u64,
 }
 
 impl Conformal {
@@ -172,7 +172,7 @@ impl Conformal {
                 }
             })
             .collect();
-        (!streams.is_empty()).then_some(Self { streams, limit, n: 0, since: 0, alarms: 0 })
+        (!streams.is_empty()).then_some(Self { streams, limit, tally: Tally::default(), since: 0 })
     }
 
     /// Takes one observation, a value a score of [`Healthy::scores`] that takes part; see
@@ -189,7 +189,7 @@ impl Conformal {
                 stream.lower.step(at, stream.bets.of(stream.ranks.from_bottom(value)));
             }
         }
-        self.n += u64::from(seen);
+        self.tally.n += u64::from(seen);
         self.since += u64::from(seen);
         let statistic = self.statistic();
         if statistic < self.limit {
@@ -197,7 +197,7 @@ impl Conformal {
         }
         let (score, larger, onset) = self.leading();
         let alarm = Alarm { statistic, n: self.since, onset, score, larger };
-        self.alarms += 1;
+        self.tally.alarms += 1;
         self.restart();
         Some(alarm)
     }
@@ -247,8 +247,8 @@ impl Conformal {
 
     /// Observations and alarms so far.
     #[must_use]
-    pub const fn counts(&self) -> (u64, u64) {
-        (self.n, self.alarms)
+    pub const fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Healthy observations that the ranks rest on.

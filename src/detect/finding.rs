@@ -93,6 +93,23 @@ pub struct Finding {
     pub message: String,
 }
 
+/// How much a detector has seen and said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Observations.
+    pub n: u64,
+    /// Alarms.
+    pub alarms: u64,
+}
+
+impl Tally {
+    /// Observations an alarm; `None` before the first.
+    #[must_use]
+    pub fn realised(self) -> Option<f64> {
+        (self.alarms > 0).then(|| self.n as f64 / self.alarms as f64)
+    }
+}
+
 /// Where a detector stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArmStatus {

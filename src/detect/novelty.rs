@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 
-use super::upper95;
+use super::{Tally, upper95};
 
 /// Share of the alternative on tokens never seen.
 const UNSEEN: f64 = 0.5;
@@ -41,10 +41,9 @@ pub struct Novelty {
     limit: f64,
     sum: f64,
     onset: Option<Timestamp>,
-    n: u64,
+    tally: Tally,
     since: u64,
     novel: u64,
-    alarms: u64,
 }
 
 /// The sum passed its limit.
@@ -76,10 +75,9 @@ impl Novelty {
             limit: arl0.max(1.0).ln(),
             sum: 0.0,
             onset: None,
-            n: 0,
+            tally: Tally::default(),
             since: 0,
             novel: 0,
-            alarms: 0,
         })
     }
 
@@ -96,7 +94,7 @@ impl Novelty {
     /// Takes one canary's first token, bare. An alarm starts anew.
     pub fn record(&mut self, at: Timestamp, prompt: &str, token: &str) -> Option<Alarm> {
         let evidence = self.evidence(prompt, token)?;
-        self.n += 1;
+        self.tally.n += 1;
         if self.sum <= 0.0 {
             (self.since, self.novel, self.onset) = (0, 0, Some(at));
         }
@@ -111,7 +109,7 @@ impl Novelty {
             return None;
         }
         let alarm = Alarm { statistic: self.sum, n: self.since, novel: self.novel, onset: self.onset };
-        self.alarms += 1;
+        self.tally.alarms += 1;
         self.restart();
         Some(alarm)
     }
@@ -142,8 +140,8 @@ impl Novelty {
 
     /// Observations and alarms so far.
     #[must_use]
-    pub const fn counts(&self) -> (u64, u64) {
-        (self.n, self.alarms)
+    pub const fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Canaries until an alarm if every first token were new.

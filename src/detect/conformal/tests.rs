@@ -22,12 +22,12 @@ fn an_alarm_names_the_score_its_side_and_the_onset_and_starts_anew() {
         let (a, b) = (rng.f64(), rng.f64());
         assert_eq!(detector.record(at(t), |s| Some(if s == "a" { a } else { b })), None);
     }
-    let before = detector.counts().0;
+    let before = detector.tally().n;
     let mut bad = |t| detector.record(at(t), |s| Some(if s == "a" { -1.0 } else { 0.5 }));
     let alarm = (200..210).find_map(&mut bad).expect("far below all healthy values");
     assert_eq!((alarm.score, alarm.larger, alarm.onset), ("a", false, Some(at(200))));
     assert!(alarm.n > before && alarm.statistic >= 2e4);
-    assert_eq!(detector.counts().1, 1);
+    assert_eq!(detector.tally().alarms, 1);
     assert!(detector.statistic().abs() < 1e-12);
 }
 
@@ -36,7 +36,7 @@ fn a_missing_score_is_passed_over_and_one_never_calibrated_takes_no_part() {
     let mut detector = Conformal::new(&healthy(), 1e4, 100).expect("scores");
     assert_eq!(detector.record(at(0), |_| None), None);
     assert_eq!(detector.record(at(0), |_| Some(f64::NAN)), None);
-    assert_eq!(detector.counts(), (0, 0));
+    assert_eq!(detector.tally(), Tally::default());
     let mut partly = Healthy::new(SCORES);
     (0..50).for_each(|i| partly.push([Some(f64::from(i)), None]));
     let detector = Conformal::new(&partly, 1e4, 10).expect("one score");
