@@ -25,4 +25,11 @@ impl Ledger {
         }
         limits.learned(self.live.gate.read(&target.name).first_text_ms)
     }
+
+    /// A model that answers well at a target that names none may be the first there.
+    pub(super) fn note_model(&self, target: usize, answered: bool) {
+        if let (true, Some(models), Some(model)) = (answered, &self.target(target).models, self.model()) {
+            models.answered(model);
+        }
+    }
 }

@@ -370,11 +370,7 @@ impl Ledger {
         };
         let request_hash = self.ask.as_ref().map_or(0, |ask| ask.request_hash);
         let state = self.state_of(running.target);
-        if let (Some(models), None, Some(200), Some(model)) =
-            (&target.models, class, running.status, self.model())
-        {
-            models.answered(model);
-        }
+        self.note_model(running.target, class.is_none() && running.status == Some(200));
         let gone = end == End::ClientGone;
         self.attempts.push(Attempt {
             target: Arc::clone(&target.name),
