@@ -2,7 +2,7 @@
 //! must not take the others out of traffic. So each model name seen there has a state of its own, the first that
 //! answered that of the target itself, so that with one model all is as if it had been configured.
 //!
-//! At most [`MOST_MODELS`] are told apart; the rest share one state. Names come from callers, so they are cut to a
+//! At most 32 are told apart; the rest share one state. Names come from callers, so they are cut to a
 //! length that labels can hold.
 
 use std::collections::HashMap;
