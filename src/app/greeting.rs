@@ -130,7 +130,10 @@ pub async fn introduce(config: &Config) -> Vec<String> {
                     (None, _) => {
                         let reason = signals.entropy_unavailable.map_or("not_requested", |u| u.as_str());
                         let refused = if asker.without_logprobs() { "; it refuses to be asked for logprobs" } else { "" };
-                        format!("entropy unavailable ({reason}{refused}): subtle changes may stay unseen")
+                        format!(
+                            "entropy unavailable ({reason}{refused}): subtle changes may stay unseen; golden calibrate \
+                             --border finds inputs that show more of them"
+                        )
                     }
                 };
                 let model = if asker.model().is_empty() { "unnamed" } else { asker.model() };

@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 
 use super::super::tests::{at, baseline, burst, kinds, sample, setup, transition};
 use super::*;
-use crate::baseline::CanaryBaseline;
+use crate::baseline::{BorderBaseline, BorderInput, CanaryBaseline};
 use crate::breaker::Cause;
 use crate::detect::canary::{DISTANCE, ENTROPY};
 use crate::event::EventKind;
 use crate::prompt::BurstReason;
 use crate::sample::TopK;
-use crate::verdict::HealthState;
+use crate::verdict::{HealthState, Wire};
 
 fn first(shift: f64) -> TopK {
     let alternatives =
@@ -200,4 +200,57 @@ fn switched_off_arms_say_so_and_see_nothing() {
     assert_eq!(view.expected_delay_canaries, None);
     let a1 = view.arms.iter().find(|a| a.arm == Arm::A1).expect("listed");
     assert_eq!(a1.unavailable.as_deref(), Some("switched off"));
+}
+
+/// The exact baseline with sixteen border inputs.
+fn bordered() -> Arc<Baseline> {
+    let first_tokens = BTreeMap::from([("yes".to_owned(), 8)]);
+    let input = BorderInput { text: "ba".to_owned(), margin: 0.2, first_tokens };
+    let border = BorderBaseline {
+        wire: Wire::Chat,
+        candidates: 100,
+        flips: 0.05,
+        promise: 1e4,
+        delays: BTreeMap::new(),
+        inputs: (0..16).map(|i| (Arc::from(format!("border:{i}")), input.clone())).collect(),
+    };
+    Arc::new(Baseline { border: Some(border), ..Baseline::clone(&exact()) })
+}
+
+#[test]
+fn border_inputs_stand_in_once_logprobs_are_gone_and_are_learned_anew_after_a_change() {
+    let mut core = TargetCore::new(setup(), 5);
+    let _ = core.set_golden(at(0), true, true, Some(bordered()));
+    let a2 =
+        |core: &TargetCore| core.view(at(0)).arms.into_iter().find(|a| a.arm == Arm::A2).expect("listed");
+    let _ = canary(&mut core, 1, 1, 0.0);
+    assert_eq!(a2(&core).unavailable.as_deref(), Some("logprobs_say_more"));
+    let mut bare = sample(&core, 2, Source::Canary, 1, true);
+    bare.first_position = Some(TopK { sampled: b"yes".to_vec(), alternatives: Vec::new() });
+    let _ = core.on_sample(&bare, None);
+    assert_eq!(a2(&core).unavailable, None);
+    let ask = |core: &mut TargetCore, ms: u64, token: &str| {
+        let mut sample = sample(core, ms, Source::Canary, 1, true);
+        sample.prompt_id = Some(Arc::from(format!("border:{}", ms % 16)));
+        sample.first_position = Some(TopK { sampled: token.into(), alternatives: Vec::new() });
+        core.on_sample(&sample, None)
+    };
+    for ms in 0..200 {
+        assert_eq!(ask(&mut core, 100 + ms, " yes"), [], "as in health, white space aside");
+    }
+    let found = (0..16).find_map(|i| {
+        let effects = ask(&mut core, 1_000 + i, "no");
+        kinds(&effects).contains(&EventKind::Finding).then_some(i + 1)
+    });
+    assert!(found.is_some_and(|n| n <= 6), "{found:?}");
+    assert_eq!(core.health().state(), HealthState::Suspect);
+    assert_eq!(core.health().reasons().next().and_then(|r| r.arm), Some(Arm::A2));
+    let _ = burst(&mut core, 2_000, BurstReason::Suspicion, true);
+    (0..16).for_each(|i| drop(ask(&mut core, 3_000 + i, "no")));
+    let _ = burst(&mut core, 4_000, BurstReason::Suspicion, true);
+    assert_eq!(core.health().state(), HealthState::Changed);
+    for ms in 0..400 {
+        assert_eq!(ask(&mut core, 5_000 + ms, "no"), [], "as it became");
+    }
+    assert_eq!(a2(&core).unavailable, None);
 }
