@@ -159,7 +159,8 @@ fn sentence_end(text: &str) -> usize {
 
 /// The text after a closed think tag.
 fn after_reasoning(text: &str) -> &str {
-    text.split_once("</think>").map_or(text, |(_, answer)| answer)
+    const END: &str = "</think>";
+    memchr::memmem::find(text.as_bytes(), END.as_bytes()).map_or(text, |at| &text[at + END.len()..])
 }
 
 #[cfg(test)]

@@ -43,7 +43,9 @@ impl Whitespace {
     /// Counts a whole piece at once, if its blanks cannot make a run that is too long.
     fn push_ascii(&mut self, bytes: &[u8]) -> bool {
         let is_blank = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
-        let blanks = bytes.iter().filter(|b| is_blank(b)).count();
+        // Bytes of ones are added up, as many at once as a register holds.
+        let few = |part: &[u8]| usize::from(part.iter().fold(0_u8, |n, b| n + u8::from(is_blank(b))));
+        let blanks: usize = bytes.chunks(u8::MAX as usize).map(few).sum();
         if self.run as usize + blanks >= RUN_CHARS as usize {
             return false;
         }
