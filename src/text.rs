@@ -11,6 +11,7 @@
 pub mod compression;
 pub mod control;
 pub mod gibberish;
+pub mod language;
 mod prompt;
 pub mod refusal;
 pub mod repetition;

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use base64::Engine as _;
 use support::root;
-use touchstone::text::{Context, Finish, Prompt, Watch};
+use touchstone::text::{Context, Finish, Prompt, Watch, language};
 use touchstone::verdict::{FaultClass, Flag};
 
 /// Bytes of one window: what a loop may last before it must be seen.
@@ -161,7 +161,12 @@ fn kind(package: &str, path: &Path) -> Option<String> {
 }
 
 /// The windows of each kind, evenly taken from all its text.
-fn windows() -> BTreeMap<String, Vec<String>> {
+fn windows() -> &'static BTreeMap<String, Vec<String>> {
+    static ALL: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();
+    ALL.get_or_init(read_windows)
+}
+
+fn read_windows() -> BTreeMap<String, Vec<String>> {
     let mut text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |kind: String, whole: &str| {
         let windows = text.entry(kind).or_default();
@@ -243,7 +248,7 @@ fn hard_flags_are_silent_on_ordinary_text() {
         }
     });
     let found = found.into_inner().expect("nobody panics");
-    for (kind, windows) in &kinds {
+    for (kind, windows) in kinds {
         let own = found.iter().filter(|(k, ..)| k == kind).count();
         println!("{kind:>12} {:>6} windows {own:>3} flagged", windows.len());
     }
@@ -255,4 +260,34 @@ fn hard_flags_are_silent_on_ordinary_text() {
     let languages = kinds.keys().filter(|k| k.starts_with("prose")).count();
     assert!(languages >= 6, "only {languages} languages");
     assert!(found.len() <= ALARMS, "{} false alarms in {} windows", found.len(), all.len());
+}
+
+/// To an English question code, tables, names and English documentation are no answer in another language, and
+/// documentation in another one is. What is left untranslated in it, and what is hardly prose, is not.
+#[test]
+fn only_prose_in_another_language_is_taken_for_an_answer_in_one() {
+    const SEEN_PERCENT: usize = 65;
+    let prompt = Prompt::new("Please explain to me what this is for and how I should use it.", []);
+    let (mut alarms, mut poor) = (Vec::new(), Vec::new());
+    for (kind, windows) in windows() {
+        let foreign = kind.strip_prefix("prose ").filter(|language| *language != "en");
+        if foreign.is_some_and(|language| ["ja", "ru", "uk", "zh"].contains(&language))
+            || kind == "quotations"
+        {
+            continue; // scripts tell, or German stands among English
+        }
+        let flagged: Vec<&String> =
+            windows.iter().filter(|window| language::is_other_than_asked(&prompt, window)).collect();
+        if let Some(language) = foreign {
+            println!("{kind:>12} {:>6} windows {:>5} seen", windows.len(), flagged.len());
+            if ["de", "fr", "nl"].contains(&language) && flagged.len() * 100 < windows.len() * SEEN_PERCENT {
+                poor.push(kind);
+            }
+        } else {
+            println!("{kind:>12} {:>6} windows {:>5} false", windows.len(), flagged.len());
+            alarms.extend(flagged);
+        }
+    }
+    assert!(alarms.is_empty(), "{} false alarms, as {}", alarms.len(), alarms[0]);
+    assert!(poor.is_empty(), "{poor:?}");
 }

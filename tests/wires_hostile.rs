@@ -3,6 +3,8 @@
 //! so that a failure can be repeated; in place of a fuzzer, in the normal tests.
 
 mod common;
+#[path = "fuzz/entries.rs"]
+mod entries;
 
 use std::sync::Arc;
 
@@ -253,6 +255,44 @@ fn depth_size_and_number_are_bounded() {
     ] {
         for (wire, _) in ALL {
             let _ = Ask::parse(wire, text.as_bytes());
+        }
+    }
+}
+
+/// A reader's laws, for any bytes.
+type Laws = fn(&[u8]);
+
+#[test]
+fn the_laws_of_the_fuzz_targets_hold_on_their_corpus_and_near_it() {
+    let readers: [(&str, Laws); 7] = [
+        ("sse", entries::sse),
+        ("ndjson", entries::ndjson),
+        ("json", entries::json),
+        ("tensors", entries::tensors),
+        ("ask", entries::ask),
+        ("golden", entries::golden),
+        ("config", entries::config),
+    ];
+    for (reader, laws) in readers {
+        let folder = format!("{}/tests/fuzz/corpus/{reader}", env!("CARGO_MANIFEST_DIR"));
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|fault| panic!("{folder}: {fault}"));
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        files.sort();
+        assert!(files.len() >= 6, "{reader}: {} seeds", files.len());
+        for (i, file) in files.iter().enumerate() {
+            let seed = std::fs::read(file).expect("a seed");
+            laws(&seed);
+            let other = Recorded {
+                name: String::new(),
+                wire: Wire::Chat,
+                request: Vec::new(),
+                kind: None,
+                body: seed.clone(),
+            };
+            let mut rng = fastrand::Rng::with_seed(i as u64);
+            for _ in 0..ROUNDS {
+                laws(&mutate(&seed, std::slice::from_ref(&other), &mut rng));
+            }
         }
     }
 }

@@ -298,6 +298,10 @@ impl Choice {
         if ask.hidden_context || ask.prompt.text().is_empty() {
             // Nobody knows here which language was called for.
             report.flags.remove(Flag::WrongLanguage);
+        } else if self.depth == Depth::Full
+            && crate::text::language::is_other_than_asked(&ask.prompt, &self.text)
+        {
+            report.flags.insert(Flag::WrongLanguage);
         }
         report
     }

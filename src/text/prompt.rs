@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use super::scripts::{ScriptSet, System};
-use super::{control, gibberish, head, refusal, repetition, scripts};
+use super::{control, gibberish, head, language, refusal, repetition, scripts};
 
 /// Longest part of a prompt's head, and of its tail, that is read.
 const PART_BYTES: usize = 32 * 1024;
@@ -26,6 +26,7 @@ pub struct Prompt {
     markers: OnceLock<HashSet<u64>>,
     doubt: OnceLock<f32>,
     content: OnceLock<HashSet<u64>>,
+    language: OnceLock<Option<language::Asked>>,
 }
 
 impl Prompt {
@@ -68,6 +69,11 @@ impl Prompt {
     /// The script that it is written in, other than Latin, where it names no other.
     pub(super) fn own_script(&self) -> Option<System> {
         *self.own.get_or_init(|| scripts::own(&self.text))
+    }
+
+    /// The language in Latin letters that it calls for, where it calls for one alone.
+    pub(super) fn language(&self) -> Option<&language::Asked> {
+        self.language.get_or_init(|| language::asked(&self.text)).as_ref()
     }
 
     /// Hashes of the template markers that it holds.

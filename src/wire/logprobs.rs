@@ -109,7 +109,7 @@ fn alternative<'a>(entry: Value<'a>, mut top: Option<&mut Option<Value<'a>>>) ->
         match name.span() {
             b"token" | b"tok_str" | b"content" if value.is_string() => token.text = Some(value),
             b"bytes" if value.is_array() => token.bytes = Some(value),
-            b"logprob" => logprob = value.number().unwrap_or(f64::NAN),
+            b"logprob" => logprob = value.rough_number().unwrap_or(f64::NAN),
             b"prob" => logprob = value.number().map_or(f64::NAN, f64::ln),
             b"top_logprobs" | b"top_probs" | b"probs" => {
                 if let Some(top) = top.as_deref_mut() {

@@ -163,15 +163,9 @@ impl Sse {
     }
 }
 
-/// Position of the first line end. Blocks are tested as a whole first, which compilers turn into vector
-/// instructions; a byte-wise search costs as much as all the rest of the reader.
+/// Position of the first line end.
 fn line_end(bytes: &[u8]) -> Option<usize> {
-    const BLOCK: usize = 32;
-    let is_end = |b: u8| b == b'\n' || b == b'\r';
-    let clear =
-        bytes.chunks_exact(BLOCK).take_while(|c| !c.iter().fold(false, |any, &b| any | is_end(b))).count();
-    let from = clear * BLOCK;
-    bytes[from..].iter().position(|&b| is_end(b)).map(|at| from + at)
+    memchr::memchr2(b'\n', b'\r', bytes)
 }
 
 #[cfg(test)]

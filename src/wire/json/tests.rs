@@ -176,3 +176,113 @@ fn the_last_of_equal_names_counts_and_trailing_bytes_are_odd() {
         assert!(odd.nonstandard);
     });
 }
+
+#[test]
+fn strings_of_every_length_end_where_they_end() {
+    for length in 0..40 {
+        for stop in ["\"", "\\n\"", "\u{1}\"", ""] {
+            for filler in ["a", "\u{e9}", "\u{7f}", " ", "#", "["] {
+                let text = format!("\"{}{stop}", filler.repeat(length));
+                read(&text, |root, odd| {
+                    assert_eq!(
+                        (odd.broken, odd.nonstandard),
+                        (stop.is_empty(), stop.starts_with('\u{1}')),
+                        "{text:?}"
+                    );
+                    let said = root.and_then(|r| r.string().map(|s| s.chars().count()));
+                    assert_eq!(said, Some(length + usize::from(stop.len() > 1)), "{text:?}");
+                });
+            }
+        }
+    }
+}
+
+/// Nodes as they come when no object is taken in one go: one that holds `true` never is.
+fn nodes(text: &str) -> String {
+    let mut doc = Doc::default();
+    let (_, odd) = doc.parse(text.as_bytes());
+    let nodes: Vec<_> = doc.nodes.iter().map(|n| (n.kind, n.next)).collect();
+    format!("{odd:?} {nodes:?}")
+}
+
+#[test]
+fn an_object_taken_in_one_go_has_the_nodes_of_one_read_step_by_step() {
+    for members in
+        [r#""token":"a","logprob":-0.25,"bytes":[97]"#, " \"a\" : null , \"b\" : [ 1 , 2 ] ", "\"a\":\"\""]
+    {
+        let flat = nodes(&format!("[{{{members},\"z\":null}}]"));
+        let stepped = nodes(&format!("[{{{members},\"z\":true}}]"));
+        assert_eq!(flat.replace("Null", "_"), stepped.replace("Null", "_").replace("True", "_"), "{members}");
+    }
+    for odd in [
+        "\"a\":1,",
+        "\"a\":01",
+        "\"a\":1.",
+        "\"a\":1x",
+        "\"a\" 1",
+        "\"a\":nul",
+        "\"a\":",
+        "\"a\"",
+        "a:1",
+        "\"a\":\"x",
+        "\"a\":[1,",
+    ] {
+        let text = format!("[{{{odd}}}]");
+        let strict = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        read(&text, |_, oddity| assert_eq!(oddity.is_standard(), strict, "{text}"));
+    }
+}
+
+#[test]
+fn a_rough_number_is_the_number_but_for_its_last_bit() {
+    let mut rng = fastrand::Rng::with_seed(4);
+    for _ in 0..20_000 {
+        let number = -f64::from(rng.f32()) * 10f64.powi(rng.i32(-3..3));
+        read(&number.to_string(), |root, _| {
+            let root = root.expect("a number");
+            let (exact, rough) = (root.number().expect("exact"), root.rough_number().expect("rough"));
+            assert!(exact.to_bits().abs_diff(rough.to_bits()) <= 1, "{exact:e} {rough:e}");
+        });
+    }
+    for (text, number) in [("-9999.0", -9999.0), ("0", 0.0), ("1e-3", 1e-3), ("-0.5", -0.5)] {
+        read(text, |root, _| assert_eq!(root.and_then(|r| r.rough_number()), Some(number)));
+    }
+    read("NaN", |root, _| assert!(root.and_then(|r| r.rough_number()).is_some_and(f64::is_nan)));
+}
+
+#[test]
+fn numbers_of_every_length_and_form_are_read_as_a_strict_reader_reads_them() {
+    let mut rng = fastrand::Rng::with_seed(9);
+    for _ in 0..20_000 {
+        let mut digits = |most: usize| -> String {
+            (0..rng.usize(0..=most)).map(|_| char::from(b'0' + rng.u8(0..10))).collect()
+        };
+        let mut text = format!("{}{}", digits(3), digits(20));
+        if text.len().is_multiple_of(2) {
+            text = format!("{text}.{}", digits(20));
+        }
+        if text.len().is_multiple_of(3) {
+            text = format!("-{text}");
+        }
+        for text in
+            [text.clone(), format!("[{text}]"), format!("[1,{text},0]"), format!("[{{\"logprob\":{text}}}]")]
+        {
+            let strict = serde_json::from_str::<serde_json::Value>(&text);
+            read(&text, |root, odd| {
+                assert_eq!(odd.is_standard(), strict.is_ok(), "{text}");
+                if let Ok(strict) = strict {
+                    // serde_json rounds its own way; the standard library is exact.
+                    let numbers = |v: &serde_json::Value| v.as_f64();
+                    let ours = root.and_then(|r| r.number());
+                    if let (Some(ours), Some(theirs)) = (ours, numbers(&strict)) {
+                        assert!((ours - theirs).abs() <= theirs.abs() * 1e-15, "{text}: {ours:e}");
+                        assert_eq!(Ok(ours), text.parse::<f64>(), "{text}");
+                    }
+                }
+            });
+        }
+    }
+    for odd in ["[01]", "[1,]", "[,1]", "[1 2]", "[1,02]", "[1", "[1,", "[", "[1x]"] {
+        read(odd, |_, oddity| assert!(!oddity.is_standard(), "{odd}"));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::lex::take_digits;
 use super::{Kind, Node};
 
 /// One value of a document.
@@ -149,6 +150,18 @@ impl<'a> Value<'a> {
         matches!(self.node().kind, Kind::Number | Kind::Nonfinite).then(|| loose_number(self.span()))?
     }
 
+    /// A number in a hurry: two roundings instead of one, so that the last bit may be another than [`Self::number`]'s.
+    #[inline]
+    #[must_use]
+    pub fn rough_number(&self) -> Option<f64> {
+        if self.node().kind == Kind::Number
+            && let Some(number) = decimal(self.span(), 19)
+        {
+            return Some(number);
+        }
+        self.number()
+    }
+
     /// A count given as a number or as digits in a string; cut to whole, may be negative.
     #[must_use]
     pub fn count(&self) -> Option<i64> {
@@ -203,42 +216,38 @@ impl<'a> Value<'a> {
 /// A number as loosely as it may be written; `None` if it is none.
 #[inline]
 pub(super) fn loose_number(token: &[u8]) -> Option<f64> {
-    if let Some(number) = short_decimal(token) {
+    // Fifteen digits are less than 2^53, and their quotient by a power of ten is rounded once.
+    if let Some(number) = decimal(token, 15) {
         return Some(number);
     }
     // The standard library reads every form meant here: signs, no digit on one side, nan, inf, infinity.
     std::str::from_utf8(token).ok()?.parse().ok()
 }
 
-/// Digits with at most one point, few enough that one division of two exact doubles rounds correctly
-/// (W. D. Clinger, "How to read floating point numbers accurately", 1990); `None` for all else.
+/// At most `most` digits (up to 19) with at most one point; `None` for all else. Of two exact doubles one division
+/// rounds correctly (W. D. Clinger, "How to read floating point numbers accurately", 1990).
 #[inline]
-fn short_decimal(token: &[u8]) -> Option<f64> {
-    const POWERS: [f64; 16] =
-        [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+fn decimal(token: &[u8], most: usize) -> Option<f64> {
+    const POWERS: [f64; 20] = [
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17,
+        1e18, 1e19,
+    ];
     let (negative, digits) = match token.split_first()? {
         (b'-', rest) => (true, rest),
         _ => (false, token),
     };
-    // Fifteen digits are less than 2^53.
-    if digits.is_empty() || digits.len() > 16 {
+    let mut mantissa = 0;
+    let whole = take_digits(digits, &mut mantissa);
+    let fraction = match digits.get(whole) {
+        None => 0,
+        Some(b'.') => take_digits(&digits[whole + 1..], &mut mantissa),
+        _ => return None,
+    };
+    let count = whole + fraction;
+    let is_all = digits.len() == count + usize::from(whole < digits.len());
+    if !is_all || count == 0 || count > most {
         return None;
     }
-    let (mut mantissa, mut point, mut count) = (0_u64, None, 0);
-    for (at, &byte) in digits.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' => {
-                mantissa = mantissa * 10 + u64::from(byte - b'0');
-                count += 1;
-            }
-            b'.' if point.is_none() => point = Some(at),
-            _ => return None,
-        }
-    }
-    if count == 0 || count > 15 {
-        return None;
-    }
-    let fraction = point.map_or(0, |at| digits.len() - 1 - at);
     let value = mantissa as f64 / POWERS[fraction];
     Some(if negative { -value } else { value })
 }
