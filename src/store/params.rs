@@ -15,9 +15,9 @@ const DEFAULT_RETENTION: Ms = Ms(30 * 24 * 3_600 * 1_000);
 /// About 300,000 samples with their exchanges; fits the smallest volumes that clusters hand out.
 const DEFAULT_MAX_MB: u64 = 512;
 
-/// Some fifty a target and second say all that a statistic can learn; at hundreds a second the file would
+/// Fifty a second say all that a statistic can learn; at hundreds a second the file would
 /// hold minutes and not weeks.
-const DEFAULT_MAX_SAMPLES_PER_SECOND: u32 = 100;
+const DEFAULT_MAX_SAMPLES_PER_SECOND: u32 = 50;
 
 /// `[store]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,5 @@
 //! How many samples of one second are written: a flood of sound answers says nothing that its first
-//! hundred did not say, and would push weeks of history out of the file.
+//! fifty did not say, and would push weeks of history out of the file.
 
 use crate::clock::Timestamp;
 
