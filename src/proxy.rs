@@ -36,6 +36,7 @@ mod omit;
 mod pages;
 mod params;
 mod pool;
+mod postmortem;
 mod recall;
 mod refusal;
 mod request;

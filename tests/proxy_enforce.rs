@@ -357,3 +357,17 @@ fn a_monitor_that_stands_still_is_not_believed_and_that_is_told() {
     served.gate.beat(touchstone::clock::Clock::system().now().minus_ms(6_000));
     assert_eq!((served.chat(&[], ASK).status, served.proxy.is_gate_stale()), (200, true), "all are admitted");
 }
+
+#[test]
+fn the_last_target_is_admitted_though_suspect_and_says_so() {
+    let upstream = sound();
+    let served = enforce(&[&upstream], "");
+    let mut published = touchstone::gate::Published::default();
+    (published.admission.share, published.admission.cause) = (0.2, Reason::LastTarget.as_str());
+    served.gate.publish("t0", published);
+    for _ in 0..20 {
+        let answer = served.chat(&[], ASK);
+        assert_eq!((answer.status, answer.header("x-touchstone-degraded")), (200, Some("last_target")));
+        assert_eq!(answer.header("x-touchstone-tier"), Some("0"));
+    }
+}

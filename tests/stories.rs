@@ -489,3 +489,26 @@ fn a_new_engine_is_told_watched_apart_and_forgotten_when_the_old_one_is_back() {
         ["engine_changed", "engine_back"]
     );
 }
+
+#[test]
+fn a_stream_that_breaks_is_logged_with_its_condition_and_what_had_been_received() {
+    let upstream = honest();
+    let daemon = Daemon::serve_args(&two_tiers(&upstream, "", "cut=5", "small"), &["--allow-chaos"]);
+    let answer = daemon.chat(&question(1, true));
+    assert!(!answer.whole && answer.text().contains("parcel"), "{}", answer.text());
+    let id = answer.header("x-touchstone-request-id").expect("an id").to_owned();
+    let line = wait_for("the break to be logged", Duration::from_secs(10), || {
+        let said = daemon.process.output();
+        said.lines().find(|line| line.contains("answer broke off") && line.contains(&id)).map(str::to_owned)
+    });
+    for part in
+        ["condition=Broken", "received_bytes=", "received_events=", "text_had_begun=true", "trace_id="]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let exchange = wait_for("the request to be filed", Duration::from_secs(10), || {
+        let exchange = daemon.ask(&format!("/v1/requests/{id}"));
+        exchange["partial"].is_boolean().then_some(exchange)
+    });
+    assert_eq!(exchange["partial"], true, "{exchange}");
+}

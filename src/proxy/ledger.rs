@@ -187,6 +187,7 @@ impl Ledger {
 
     /// Ends the try under way: judges it and reports it.
     pub(super) fn end(&mut self, end: End) -> Ended {
+        self.note_break(end);
         let Some(running) = self.current.take() else { return Ended::default() };
         self.end_judged(running.finish(end), end)
     }
@@ -235,6 +236,7 @@ impl Ledger {
             self.status = CLIENT_GONE;
         }
         self.partial |= end != End::Complete;
+        self.note_break(end);
         if let Some(running) = self.current.take() {
             self.last = self.report(running.finish(end), end).verdict;
         }

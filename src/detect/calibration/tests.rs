@@ -93,6 +93,29 @@ fn a_healthy_target_is_frozen_with_split_references_and_scores() {
     assert_eq!(baseline.prompts["p3"].similarities, [1.0]);
 }
 
+fn slow_canaries(canaries: u32) -> Baseline {
+    let effort = Effort { burst_runs: 2, burst_prompts: 50, canaries, resamples: 20, border: 0 };
+    let mut calibration = Calibration::new("t".into(), set(20, 10), effort, 7);
+    let mut ms = 0;
+    while let Some(Trial { prompt, .. }) = calibration.next() {
+        let canary = prompt.kind == PromptKind::Canary;
+        let mut sample = sample(FlagSet::EMPTY, Some(CheckResult::Pass), canary.then(|| first(0.0)));
+        ms += u64::from(canary) * 50;
+        sample.timing.total_ms = if canary { ms } else { 1_000_000 }; // a long answer says nothing of its first text
+        calibration.record(Observation { sample: &sample, text: "x", embedding: Some(&[1.0, 0.0]) });
+    }
+    calibration.finish(Timestamp::from_millis(5), Fingerprint::default()).expect("healthy")
+}
+
+#[test]
+fn the_slowest_hundredth_of_first_texts_is_kept_and_three_times_that_is_given() {
+    let baseline = slow_canaries(200);
+    let p99 = baseline.first_text_p99_ms.expect("200 canaries tell it");
+    assert!((9_800..=10_000).contains(&p99), "{p99}");
+    assert_eq!(baseline.first_text_limit_ms(), Some(3 * p99));
+    assert_eq!(slow_canaries(50).first_text_p99_ms, None, "fifty tell nothing of the slowest hundredth");
+}
+
 #[test]
 fn a_check_that_the_healthy_target_fails_is_left_out_with_its_reason() {
     let prompts = set(20, 10);

@@ -153,6 +153,15 @@ fn hard_faults_open_and_only_a_sound_burst_closes() {
 }
 
 #[test]
+fn a_first_text_is_worth_three_times_what_health_took() {
+    let mut core = calibrated();
+    assert_eq!(core.first_text_ms(), None, "a baseline that does not tell");
+    let told = Baseline { first_text_p99_ms: Some(9_000), ..Baseline::clone(&baseline()) };
+    let _ = core.set_golden(at(1), true, true, Some(Arc::new(told)));
+    assert_eq!(core.first_text_ms(), Some(27_000));
+}
+
+#[test]
 fn an_outage_is_unavailable_and_probes_close_it() {
     let mut core = calibrated();
     let mut effects = Vec::new();
