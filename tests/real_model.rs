@@ -3,6 +3,7 @@
 //! the sound model is back.
 //!
 //! `bash tests/run --test real_model -- --nocapture` prints the figures.
+#![allow(clippy::print_stdout)] // figures of helpers, too
 
 mod support;
 

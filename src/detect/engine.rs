@@ -73,10 +73,13 @@ impl EngineWatch {
     }
 }
 
+/// Reads one part of an engine's name.
+type Part = fn(&Engine) -> &str;
+
 /// The first part of an engine's name that calibration never saw: which, what was seen, what is now. A part that
 /// either side does not tell says nothing.
 fn foreign(engine: &Engine, healthy: &Fingerprint) -> Option<(&'static str, String, String)> {
-    let parts: [(&str, fn(&Engine) -> &str); 3] =
+    let parts: [(&str, Part); 3] =
         [("server", |e| &e.server), ("model", |e| &e.model), ("system fingerprint", |e| &e.system)];
     parts.into_iter().find_map(|(name, part)| {
         let now = part(engine);
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn another_server_model_or_fingerprint_is_told_once_and_the_old_one_s_return() {
         let old = engine("vllm", "m-1", "fp_1");
-        let known = healthy(&[old.clone()]);
+        let known = healthy(std::slice::from_ref(&old));
         for new in
             [engine("sglang", "m-1", "fp_1"), engine("vllm", "m-2", "fp_1"), engine("vllm", "m-1", "fp_2")]
         {
