@@ -248,7 +248,7 @@ impl Monitor {
         }
     }
 
-    fn observed(&mut self, observed: Observed, embedded: &mpsc::Sender<Embedded>) {
+    pub(super) fn observed(&mut self, observed: Observed, embedded: &mpsc::Sender<Embedded>) {
         match observed {
             Observed::Sample(sample) => {
                 let Some(watched) = self.targets.get_mut(&sample.target) else { return };

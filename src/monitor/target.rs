@@ -11,7 +11,7 @@ mod view;
 mod watch;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 

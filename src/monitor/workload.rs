@@ -100,6 +100,19 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::baseline::Tested;
+    use crate::cache::{self, Cache};
+    use crate::clock::Clock;
+    use crate::gate::Gate;
+    use crate::metrics::{self, Metrics};
+    use crate::monitor::Observed;
+    use crate::monitor::board::Board;
+    use crate::monitor::run::{Lane, Outlets, STATE_KEY, Start};
+    use crate::monitor::target::tests::{at, baseline, sample, setup};
+    use crate::monitor::target::{Effect, Setup, TargetCore};
+    use crate::sample::Sample;
+    use crate::store::{self, EventQuery, Store};
+    use crate::verdict::{BreakerState, HealthState, Mode, Source};
 
     const NOW: Timestamp = Timestamp::from_millis(10_000_000);
 
@@ -129,6 +142,98 @@ mod tests {
             (vec![], None),
         ] {
             assert_eq!(moved_together(targets.clone(), NOW), expected, "{targets:?}");
+        }
+    }
+
+    /// A sound answer of so many tokens, more or less.
+    fn answer(core: &TargetCore, name: &str, at: Timestamp, tokens: u64) -> Sample {
+        let mut live = sample(core, 0, Source::Live, 0, true);
+        (live.at, live.request_hash) = (at, fastrand::u64(..));
+        (live.target, live.route) = (Arc::from(name), Arc::from("chat"));
+        live.signals.tokens = Some(tokens + fastrand::u64(..tokens));
+        live
+    }
+
+    fn named(name: &str) -> Setup {
+        Setup { name: Arc::from(name), ..setup() }
+    }
+
+    /// A target that knows how long its sound answers are.
+    fn armed(name: &str) -> TargetCore {
+        let mut core = TargetCore::new(named(name), 5);
+        let _ = core.set_golden(at(0), true, true, Some(baseline()));
+        let learned = (0..8_000).find_map(|i| {
+            let live = answer(&core, name, at(i), 40);
+            core.on_sample(&live, None).into_iter().find_map(|effect| match effect {
+                Effect::SelfTest { what, .. } => Some(what),
+                _ => None,
+            })
+        });
+        let tested = Tested { limit: 3e4, promise: 1e4, kept: true, ..Tested::default() };
+        core.on_tested(&learned.expect("enough answers to learn from"), &tested);
+        core
+    }
+
+    #[tokio::test]
+    async fn a_workload_that_switches_on_all_targets_is_told_once_and_opens_nothing() {
+        fastrand::seed(7);
+        let names: Vec<Arc<str>> = vec!["a".into(), "b".into()];
+        let dir = tempfile::TempDir::new().expect("a folder");
+        let clock = Clock::manual(at(100_000));
+        let store = Store::open(dir.path().join("t.db"), &store::Params::default(), clock.clone());
+        let store = Arc::new(store.expect("opens"));
+        let cores: Vec<TargetCore> = names.iter().map(|name| armed(name)).collect();
+        for (name, core) in names.iter().zip(&cores) {
+            store.save_state(
+                format!("{STATE_KEY}{name}"),
+                serde_json::to_value(core.saved()).expect("a document"),
+            );
+        }
+        store.flush().await;
+        let start = |name: &Arc<str>| Start {
+            setup: named(name),
+            golden: (true, true),
+            baseline: Some(baseline()),
+            prober: tokio::sync::mpsc::channel(8).0,
+        };
+        let lane = Lane { name: "chat".into(), mode: Mode::Enforce, tiers: vec![names.clone()] };
+        let gate = Gate::new(names.clone());
+        let outlets = Outlets {
+            gate: gate.clone(),
+            board: Board::default(),
+            store: Arc::clone(&store),
+            metrics: Metrics::new(&metrics::Params::default()),
+            cache: Arc::new(Cache::new(cache::Params::default())),
+            embedder: None,
+            clock: clock.clone(),
+            seed: 1,
+            shared: None,
+        };
+        let mut monitor = Monitor::new(names.iter().map(start).collect(), vec![lane], outlets);
+        let (embedded, _) = tokio::sync::mpsc::channel(1);
+        let suspected = |monitor: &Monitor| {
+            names.iter().any(|name| monitor.targets[name].core.health().state() == HealthState::Suspect)
+        };
+        let mut ever_suspected = false;
+        for (tokens, answers) in [(40, 300), (160, 700)] {
+            for _ in 0..answers {
+                for (name, core) in names.iter().zip(&cores) {
+                    clock.advance_ms(20);
+                    let live = answer(core, name, clock.now(), tokens);
+                    monitor.observed(Observed::Sample(Box::new(live)), &embedded);
+                    ever_suspected |= suspected(&monitor);
+                }
+            }
+            assert_eq!(ever_suspected, tokens == 160, "answers of four times the length are seen");
+        }
+        assert!(!suspected(&monitor), "what only the workload moved is cleared");
+        store.flush().await;
+        let events = store.events(EventQuery::default()).await.expect("reads");
+        let of = |kind| events.iter().filter(move |event| event.kind == kind);
+        assert_eq!(of(EventKind::Workload).map(|e| &*e.reason).collect::<Vec<_>>(), ["workload_changed"]);
+        assert_eq!(of(EventKind::BreakerTransition).count(), 0);
+        for name in &names {
+            assert_eq!(gate.read(name).admission.state, BreakerState::Closed);
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::detect::burst::Verdict;
 use crate::sample::{CheckResult, Signals as Measured, Timing, Usage};
 use crate::verdict::{ClassOutput, FaultClass, Flag, FlagSet, Wire};
 
-pub(super) fn at(ms: u64) -> Timestamp {
+pub(in crate::monitor) fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000_000 + ms)
 }
 
-pub(super) fn setup() -> Setup {
+pub(in crate::monitor) fn setup() -> Setup {
     Setup {
         name: Arc::from("a"),
         mode: Mode::Enforce,
@@ -23,7 +23,7 @@ pub(super) fn setup() -> Setup {
     }
 }
 
-pub(super) fn baseline() -> Arc<Baseline> {
+pub(in crate::monitor) fn baseline() -> Arc<Baseline> {
     let prompt = PromptBaseline { runs: 3, passes: 3, ..PromptBaseline::default() };
     Arc::new(Baseline {
         prompts: (0..30).map(|i| (Arc::from(format!("p{i}")), prompt.clone())).collect(),
@@ -62,7 +62,13 @@ fn outcome(core: &TargetCore, ms: u64, class: Option<FaultClass>, flags: &[Flag]
     }
 }
 
-pub(super) fn sample(core: &TargetCore, ms: u64, source: Source, prompt: u32, pass: bool) -> Sample {
+pub(in crate::monitor) fn sample(
+    core: &TargetCore,
+    ms: u64,
+    source: Source,
+    prompt: u32,
+    pass: bool,
+) -> Sample {
     Sample {
         at: at(ms),
         request_id: Arc::from("x"),
