@@ -242,16 +242,19 @@ impl Metrics {
 
     /// Shows `state` as the breaker's only one.
     pub fn set_breaker_state(&self, target: &str, state: BreakerState) {
-        for each in BreakerState::ALL {
-            self.breaker_state(target, *each).set_bool(*each == state);
+        // The old one first: a page read in between shows no state, never two.
+        for other in BreakerState::ALL.iter().filter(|each| **each != state) {
+            self.breaker_state(target, *other).set_bool(false);
         }
+        self.breaker_state(target, state).set_bool(true);
     }
 
     /// Shows `state` as the target's only health.
     pub fn set_health_state(&self, target: &str, state: HealthState) {
-        for each in HealthState::ALL {
-            self.health_state(target, *each).set_bool(*each == state);
+        for other in HealthState::ALL.iter().filter(|each| **each != state) {
+            self.health_state(target, *other).set_bool(false);
         }
+        self.health_state(target, state).set_bool(true);
     }
 
     /// Folds buffered observations into their buckets; call it every [`UPKEEP_EVERY_MS`].

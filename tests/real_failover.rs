@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use support::daemon::Daemon;
 use support::http::{self, Answer};
 use support::llama::{self, Llama, MODEL};
-use support::{free_port, wait_for};
+use support::{Stops, free_port, wait_for};
 use touchstone::clock::Stopwatch;
 
 /// Callers at a time; each server takes as many.
@@ -116,15 +116,6 @@ fn under_load<T>(daemon: &Daemon, meanwhile: impl FnOnce(&AtomicUsize) -> T) -> 
         meanwhile(&answered)
     });
     (all.into_inner().expect("whole"), told)
-}
-
-/// Ends the load, whatever becomes of its maker.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn answers_more(answered: &AtomicUsize, more: usize) {

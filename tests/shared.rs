@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::daemon::Daemon;
 use support::process::Process;
-use support::{free_port, http, tool, wait_for};
+use support::{Stops, free_port, http, tool, wait_for};
 use touchstone::clock::{Clock, Stopwatch};
 use touchstone::shared::{Params, Reserved, Scope, Shared};
 use touchstone::sim::{Sim, SimHandle};
@@ -120,15 +120,6 @@ fn config(redis: u16, first: &SimHandle, second: &SimHandle) -> String {
         first.url(),
         second.url()
     )
-}
-
-/// Ends the load, whatever becomes of its maker.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn ask() -> Value {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::daemon::Daemon;
 use support::process::Process;
-use support::{free_port, http, strip, wait_for};
+use support::{Stops, free_port, http, strip, wait_for};
 use tokio::runtime::Runtime;
 use touchstone::clock::Stopwatch;
 use upstream::{Upstream, chunk, end, json as answer_json, sse_head};
@@ -511,4 +511,60 @@ fn a_stream_that_breaks_is_logged_with_its_condition_and_what_had_been_received(
         exchange["partial"].is_boolean().then_some(exchange)
     });
     assert_eq!(exchange["partial"], true, "{exchange}");
+}
+
+/// Many workers report, one task writes the gauge: under load and over every change no page shows two states.
+#[test]
+fn the_state_gauge_has_one_writer_and_never_shows_two_states() {
+    const SOUND: &str = "{\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"It stands there.\"},\"finish_reason\":\"stop\"}]}";
+    let broken = Arc::new(AtomicBool::new(false));
+    let is_broken = Arc::clone(&broken);
+    let upstream = Upstream::start(move |_, _| {
+        if is_broken.load(Ordering::Relaxed) { answer_json(500, "{}") } else { answer_json(200, SOUND) }
+    });
+    let other = Upstream::always(answer_json(200, SOUND));
+    let daemon = Daemon::serve(&format!(
+        "mode = \"enforce\"\n[retry]\nbackoff_first = \"1ms\"\nbackoff_max = \"2ms\"\n[breaker]\nopen = \"1s\"\njitter = 0.0\n\
+         [quality.canary]\nevery = \"off\"\n[quality.burst]\nevery = \"off\"\non_suspicion = false\n\
+         [[target]]\nname = \"a\"\nurl = \"{}\"\n[[target]]\nname = \"b\"\nurl = \"{}\"\n\
+         [[route]]\nname = \"r\"\ntiers = [[\"a\"], [\"b\"]]\n",
+        upstream.url(),
+        other.url()
+    ));
+    let shown = || -> Vec<String> {
+        let page = http::get(daemon.admin, "/metrics").text();
+        let of_a = page
+            .lines()
+            .filter(|l| l.starts_with("touchstone_breaker_state{target=\"a\"") && l.ends_with(" 1"));
+        of_a.filter_map(|l| l.split("state=\"").nth(1)?.split('"').next().map(str::to_owned)).collect()
+    };
+    let (stop, seen) = (AtomicBool::new(false), Mutex::new(std::collections::BTreeSet::new()));
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(daemon.chat(&question(1, false)).status, 200);
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let states = shown();
+                assert!(states.len() <= 1, "{states:?}");
+                seen.lock().expect("whole").extend(states);
+            }
+        });
+        for _ in 0..2 {
+            for (fault, state) in [(true, "open"), (false, "closed")] {
+                broken.store(fault, Ordering::Relaxed);
+                wait_for(state, Duration::from_secs(30), || (daemon.breaker("a") == state).then_some(()));
+            }
+        }
+    });
+    let seen = seen.into_inner().expect("whole");
+    assert!(seen.contains("open") && seen.contains("closed"), "{seen:?}");
+    wait_for("the gauge to say what the health page says", Duration::from_secs(10), || {
+        (shown() == [daemon.breaker("a")]).then_some(())
+    });
 }

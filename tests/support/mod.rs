@@ -14,6 +14,7 @@ pub(crate) mod strip;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use touchstone::clock::Stopwatch;
@@ -71,5 +72,14 @@ pub(crate) fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> 
         }
         assert!(started.elapsed() < limit, "waited {limit:?} in vain for {what}");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Ends what goes on beside a test, also where an expectation of it fails.
+pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
