@@ -116,9 +116,11 @@ fn config(redis: u16, first: &SimHandle, second: &SimHandle) -> String {
         "mode = \"enforce\"\n[quality.canary]\nevery = \"off\"\n[quality.burst]\nevery = \"off\"\non_suspicion = false\n\
          [shared]\nurl = \"redis://127.0.0.1:{redis}/0\"\n[retry]\nbackoff_first = \"1ms\"\nbackoff_max = \"5ms\"\n\
          [[target]]\nname = \"first\"\nurl = \"{}\"\n[[target]]\nname = \"second\"\nurl = \"{}\"\n\
+         [[target]]\nname = \"third\"\nurl = \"{}\"\n[[route]]\nname = \"q\"\nmodels = [\"q\"]\ntiers = [[\"third\"]]\n\
          [[route]]\nname = \"r\"\ntiers = [[\"first\"], [\"second\"]]\n",
         first.url(),
-        second.url()
+        second.url(),
+        first.url()
     )
 }
 
@@ -188,12 +190,26 @@ fn a_trip_is_known_to_all_within_a_second_and_a_redis_that_dies_loses_no_request
                     .then_some(())
             });
         }
+        // What one of them learns alone meanwhile is known to all once they are together again.
+        let third = || daemons.iter().map(|d| d.breaker("third")).collect::<Vec<_>>();
+        let mut other = ask();
+        other["model"] = json!("q");
+        wait_for("the third to trip on one alone", Duration::from_secs(10), || {
+            daemons[0].chat(&other);
+            (daemons[0].breaker("third") == "open").then_some(())
+        });
+        assert_eq!(third(), ["open", "closed", "closed"]);
         server = redis(port, dir.path());
+        let returned = Stopwatch::start();
         for daemon in &daemons {
             wait_for("each to be back without a restart", Duration::from_secs(10), || {
                 (state(daemon)["state"] == "up").then_some(())
             });
         }
+        wait_for("all to agree on the third", Duration::from_secs(10), || {
+            third().iter().all(|state| state == "open").then_some(())
+        });
+        println!("all three agree again {:?} after Redis came back (goal 5 s)", returned.elapsed());
     });
     println!(
         "Redis killed and started again under load: {} requests, {} lost",
