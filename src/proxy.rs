@@ -31,6 +31,7 @@ mod keep;
 mod keys;
 mod ledger;
 mod live;
+mod members;
 mod money;
 mod omit;
 mod pages;

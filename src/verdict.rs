@@ -3,7 +3,11 @@
 //! Everything that leaves the daemon (headers, metrics, events, the store) takes its words from here,
 //! so that label sets stay closed. No behaviour beyond naming.
 
+mod substance;
+
 use serde::{Deserialize, Serialize};
+
+pub use substance::Substance;
 
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {

@@ -6,7 +6,7 @@
 //! wire's field names. Nothing is mandatory: what is missing gives no event, what is odd gives
 //! [`Event::Odd`].
 //!
-//! A new wire is one file with a `read` function, one line in [`read`] and one in [`substance`].
+//! A new wire is one file with a `read` function, one line in [`read`] and one in [`Wire::substance`].
 
 use crate::verdict::{Flag, Wire};
 
@@ -170,35 +170,6 @@ pub fn read(wire: Wire, root: Value<'_>, form: Form<'_>, memory: &mut Memory, em
         Wire::Embeddings | Wire::OllamaEmbed => embeddings::read(root, emit),
         Wire::KserveInfer => kserve::read(root, kserve::Tail::default(), emit),
         Wire::TfPredict => tfserving::read(root, emit),
-    }
-}
-
-/// What the answers of a wire consist of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Substance {
-    /// Text, in choices.
-    Text,
-    /// Vectors.
-    Vectors,
-    /// Tensors.
-    Tensors,
-    /// A score for each document.
-    Scores,
-}
-
-/// What the answers of that wire consist of.
-#[must_use]
-pub const fn substance(wire: Wire) -> Substance {
-    match wire {
-        Wire::Chat
-        | Wire::Completions
-        | Wire::Messages
-        | Wire::Responses
-        | Wire::OllamaChat
-        | Wire::OllamaGenerate => Substance::Text,
-        Wire::Embeddings | Wire::OllamaEmbed => Substance::Vectors,
-        Wire::KserveInfer | Wire::TfPredict => Substance::Tensors,
-        Wire::Rerank => Substance::Scores,
     }
 }
 

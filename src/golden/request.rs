@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::prompt::{Prompt, PromptKind, Sampling};
-use crate::verdict::Wire;
+use crate::verdict::{Substance, Wire};
 
 /// Longest answer of a canary to an upstream without logprobs: enough to see how it begins, and what a
 /// canary a minute may cost. With logprobs one token says more and costs less.
@@ -28,7 +28,7 @@ pub fn request(
         body.insert("model".to_owned(), model.into());
     }
     ask(&mut body, prompt);
-    if is_generation(prompt.wire) {
+    if prompt.wire.substance() == Substance::Text {
         draw(&mut body, prompt, answer_tokens(prompt, logprobs_k), stream, sampling);
         if let Some(k) = logprobs_k {
             logprobs(&mut body, prompt.wire, k);
@@ -38,18 +38,6 @@ pub fn request(
         body.remove("model"); // named by the path
     }
     (path(prompt.wire, model), Value::Object(body).to_string().into_bytes())
-}
-
-const fn is_generation(wire: Wire) -> bool {
-    matches!(
-        wire,
-        Wire::Chat
-            | Wire::Completions
-            | Wire::Responses
-            | Wire::Messages
-            | Wire::OllamaChat
-            | Wire::OllamaGenerate
-    )
 }
 
 fn answer_tokens(prompt: &Prompt, logprobs_k: Option<u32>) -> u32 {

@@ -7,9 +7,9 @@ use super::scores::Scores;
 use super::tensors::Tensors;
 use super::vectors::Vectors;
 use crate::text::Depth;
-use crate::verdict::{Flag, FlagSet};
+use crate::verdict::{Flag, FlagSet, Substance};
 use crate::wire::kserve::Tail;
-use crate::wire::{self, Counts, Event, Fault, Form, Memory, Position, Substance, Value};
+use crate::wire::{self, Counts, Event, Fault, Form, Memory, Position, Value};
 
 /// Most choices followed; each costs some 20 kB. Further ones make the analysis partial.
 const MAX_CHOICES: usize = 4;
@@ -79,7 +79,7 @@ impl Answer {
         }
         // Some gateways wrap their error in a list.
         let listed =
-            root.is_array() && !matches!(wire::substance(ask.wire), Substance::Vectors | Substance::Scores);
+            root.is_array() && !matches!(ask.wire.substance(), Substance::Vectors | Substance::Scores);
         let root = if listed { root.items().next().unwrap_or(root) } else { root };
         let mut content = false;
         let mut memory = std::mem::take(&mut self.memory);

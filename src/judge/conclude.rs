@@ -14,9 +14,9 @@ use super::framed::Framed;
 use super::{End, Head, Limit, Verdict};
 use crate::sample::Signals;
 use crate::text::Depth;
-use crate::verdict::{Flag, FlagSet, Wire};
+use crate::verdict::{Flag, FlagSet, Substance, Wire};
 use crate::wire::kserve::Tail;
-use crate::wire::{self, Doc, FaultKind, Substance};
+use crate::wire::{self, Doc, FaultKind};
 
 /// Longest answer text in a verdict, bytes.
 const MAX_TEXT: usize = 16 << 10;
@@ -51,7 +51,7 @@ impl Seen<'_> {
     }
 
     pub(super) fn substance(&self) -> Substance {
-        wire::substance(self.ask.wire)
+        self.ask.wire.substance()
     }
 
     /// Fewer bytes came than the head declared.

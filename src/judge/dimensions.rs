@@ -5,8 +5,7 @@
 //! the target is configured anew.
 
 use super::{Ask, Verdict};
-use crate::verdict::{FaultClass, Flag};
-use crate::wire::{self, Substance};
+use crate::verdict::{FaultClass, Flag, Substance};
 
 /// Most models remembered of one target.
 const MAX_MODELS: usize = 64;
@@ -33,7 +32,7 @@ impl Dimensions {
     /// Holds an answer against the earlier ones; raises the flag, and the class where it was no fault
     /// before. Does nothing to an answer without vectors.
     pub fn hold(&mut self, ask: &Ask, verdict: &mut Verdict) {
-        let vectors = wire::substance(ask.wire) == Substance::Vectors;
+        let vectors = ask.wire.substance() == Substance::Vectors;
         let Some(dim) = verdict.signals.dim.filter(|_| vectors) else { return };
         let known = self.0.iter().find(|k| k.model == ask.model && k.asked == ask.dimensions);
         match known {

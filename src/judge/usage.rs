@@ -4,8 +4,7 @@ use super::Verdict;
 use super::choice::Choice;
 use super::conclude::Seen;
 use crate::sample::Usage;
-use crate::verdict::{Flag, FlagSet, Wire};
-use crate::wire::Substance;
+use crate::verdict::{Flag, FlagSet, Substance, Wire};
 
 /// No tokeniser packs more than this many bytes into a token over a whole answer.
 const MAX_BYTES_PER_TOKEN: u64 = 24;

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::splice::{skip_space, skip_string, skip_value};
+use super::members::{Member, members, skip_space, skip_value};
 use crate::judge::Ask;
 use crate::verdict::Wire;
 
@@ -176,53 +176,6 @@ fn cut(members: &[Member], chosen: &dyn Fn(&Member) -> bool, cuts: &mut Vec<Rang
             cuts.push(members[i - 1].value.end..member.value.end);
         } else {
             cuts.push(member.start..members.get(i + 1).map_or(member.value.end, |next| next.start));
-        }
-    }
-}
-
-/// One member of an object.
-struct Member {
-    /// Where its name begins.
-    start: usize,
-    name: Range<usize>,
-    value: Range<usize>,
-}
-
-impl Member {
-    fn is(&self, body: &[u8], name: &str) -> bool {
-        let quoted = &body[self.name.clone()];
-        let plain = quoted.len() == name.len() + 2 && &quoted[1..quoted.len() - 1] == name.as_bytes();
-        plain
-            || (quoted.contains(&b'\\')
-                && serde_json::from_slice::<String>(quoted).is_ok_and(|decoded| decoded == name))
-    }
-}
-
-/// The members of the object that begins at `at`; `None` for what is no complete object.
-fn members(body: &[u8], at: usize) -> Option<Vec<Member>> {
-    if body.get(at) != Some(&b'{') {
-        return None;
-    }
-    let mut found = Vec::new();
-    let mut at = skip_space(body, at + 1);
-    if body.get(at) == Some(&b'}') {
-        return Some(found);
-    }
-    loop {
-        let start = at;
-        let name = start..skip_string(body, at)?;
-        at = skip_space(body, name.end);
-        if body.get(at) != Some(&b':') {
-            return None;
-        }
-        let value = skip_space(body, at + 1);
-        let value = value..skip_value(body, value)?;
-        at = skip_space(body, value.end);
-        found.push(Member { start, name, value });
-        match body.get(at)? {
-            b',' => at = skip_space(body, at + 1),
-            b'}' => return Some(found),
-            _ => return None,
         }
     }
 }

@@ -5,133 +5,37 @@
 //! time it stands there (of doubled keys servers take now the first, now the last). A body that is no
 //! JSON object stays as it is: the upstream may know better.
 
-use std::ops::Range;
-
 use bytes::{Bytes, BytesMut};
+
+use super::members::{members, skip_space};
 
 /// The body with `model` as the value of its top-level `model` member; added where there is none.
 #[must_use]
 pub(super) fn with_model(body: &Bytes, model: &str) -> Bytes {
-    let Some(found) = find(body) else { return body.clone() };
-    let Ok(value) = serde_json::to_vec(model) else { return body.clone() };
-    if !found.values.is_empty() && found.values.iter().all(|span| body[span.clone()] == value[..]) {
+    let opening = skip_space(body, 0);
+    let (Some(members), Ok(value)) = (members(body, opening), serde_json::to_vec(model)) else {
+        return body.clone();
+    };
+    let named: Vec<_> = members.iter().filter(|m| m.is(body, "model")).map(|m| m.value.clone()).collect();
+    if !named.is_empty() && named.iter().all(|span| body[span.clone()] == value[..]) {
         return body.clone();
     }
     let mut out = BytesMut::with_capacity(body.len() + value.len() + 16);
     let mut done = 0;
-    if found.values.is_empty() {
-        out.extend_from_slice(&body[..found.inside]);
+    if named.is_empty() {
+        done = opening + 1;
+        out.extend_from_slice(&body[..done]);
         out.extend_from_slice(b"\"model\":");
         out.extend_from_slice(&value);
-        out.extend_from_slice(if found.is_empty { b"" } else { b"," });
-        done = found.inside;
+        out.extend_from_slice(if members.is_empty() { b"" } else { b"," });
     }
-    for span in &found.values {
+    for span in named {
         out.extend_from_slice(&body[done..span.start]);
         out.extend_from_slice(&value);
         done = span.end;
     }
     out.extend_from_slice(&body[done..]);
     out.freeze()
-}
-
-struct Found {
-    /// Just behind the opening brace.
-    inside: usize,
-    is_empty: bool,
-    values: Vec<Range<usize>>,
-}
-
-/// Walks the top level only. `None` for what is no complete JSON object.
-fn find(body: &[u8]) -> Option<Found> {
-    let mut at = skip_space(body, 0);
-    if body.get(at) != Some(&b'{') {
-        return None;
-    }
-    at += 1;
-    let mut found = Found { inside: at, is_empty: true, values: Vec::new() };
-    at = skip_space(body, at);
-    if body.get(at) == Some(&b'}') {
-        return Some(found);
-    }
-    found.is_empty = false;
-    loop {
-        let key = skip_string(body, at)?;
-        let is_model = is_model(&body[at..key]);
-        at = skip_space(body, key);
-        if body.get(at) != Some(&b':') {
-            return None;
-        }
-        let start = skip_space(body, at + 1);
-        let end = skip_value(body, start)?;
-        if is_model {
-            found.values.push(start..end);
-        }
-        at = skip_space(body, end);
-        match body.get(at)? {
-            b',' => at = skip_space(body, at + 1),
-            b'}' => return Some(found),
-            _ => return None,
-        }
-    }
-}
-
-fn is_model(quoted: &[u8]) -> bool {
-    quoted == b"\"model\""
-        || (quoted.contains(&b'\\')
-            && serde_json::from_slice::<String>(quoted).is_ok_and(|key| key == "model"))
-}
-
-pub(super) fn skip_space(body: &[u8], mut at: usize) -> usize {
-    while matches!(body.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-        at += 1;
-    }
-    at
-}
-
-/// From the opening quote to just behind the closing one.
-pub(super) fn skip_string(body: &[u8], at: usize) -> Option<usize> {
-    if body.get(at) != Some(&b'"') {
-        return None;
-    }
-    let mut at = at + 1;
-    loop {
-        at += body.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\'))?;
-        if body[at] == b'"' {
-            return Some(at + 1);
-        }
-        at += 2; // a backslash and what it escapes
-    }
-}
-
-pub(super) fn skip_value(body: &[u8], at: usize) -> Option<usize> {
-    match body.get(at)? {
-        b'"' => skip_string(body, at),
-        b'{' | b'[' => {
-            let mut depth = 0usize;
-            let mut at = at;
-            loop {
-                match body.get(at)? {
-                    b'"' => {
-                        at = skip_string(body, at)?;
-                        continue;
-                    }
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => depth -= 1,
-                    _ => {}
-                }
-                at += 1;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-        }
-        _ => {
-            let rest = &body[at..];
-            let length = rest.iter().position(|b| b",}] \t\r\n".contains(b))?;
-            (length > 0).then_some(at + length)
-        }
-    }
 }
 
 #[cfg(test)]

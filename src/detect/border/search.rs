@@ -29,7 +29,7 @@ use crate::clock::Timestamp;
 use crate::prompt::{Prompt, PromptKind, Sampling};
 use crate::sample::TopK;
 use crate::stats::{quantile, tracking};
-use crate::verdict::Wire;
+use crate::verdict::{Substance, Wire};
 
 /// Border inputs by default: a dozen tipped of so many are found within one round.
 pub const INPUTS: u32 = 32;
@@ -98,15 +98,7 @@ impl Search {
     /// Looks for `wanted` inputs in the protocol `wire`; `None` where that takes no text. `seed` sets the order.
     #[must_use]
     pub fn new(wire: Wire, wanted: u32, seed: u64) -> Option<Self> {
-        let text = matches!(
-            wire,
-            Wire::Chat
-                | Wire::Completions
-                | Wire::Responses
-                | Wire::Messages
-                | Wire::OllamaChat
-                | Wire::OllamaGenerate
-        );
+        let text = wire.substance() == Substance::Text;
         let wanted = wanted.clamp(FEWEST, MOST) as usize;
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut candidates = candidates();
