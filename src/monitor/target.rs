@@ -6,6 +6,7 @@
 
 mod arms;
 mod telling;
+mod told;
 mod trial;
 mod view;
 mod watch;
@@ -122,6 +123,7 @@ pub struct TargetCore {
     breaker: Breaker,
     health: Health,
     faults: HardFaults,
+    told: told::Told,
     arms: arms::Arms,
     rules: Vec<Rule>,
     signals: Signals,
@@ -154,6 +156,7 @@ impl TargetCore {
             breaker: Breaker::new(setup.breaker.clone(), seed),
             health: Health::default(),
             faults: HardFaults::new(),
+            told: told::Told::default(),
             arms: arms::Arms::default(),
             rules,
             signals: Signals::default(),
@@ -422,9 +425,13 @@ impl TargetCore {
     }
 
     fn act_on(&mut self, finding: &Finding, effects: &mut Vec<Effect>) {
-        let kind = if finding.arm == Arm::Rule { EventKind::Rule } else { EventKind::Finding };
-        let data = serde_json::to_value(finding).unwrap_or_default();
-        self.tell(finding.at, kind, &finding.reason, &finding.message, data, effects);
+        let untold = self.told.admits(finding);
+        if let Some(untold) = untold {
+            let kind = if finding.arm == Arm::Rule { EventKind::Rule } else { EventKind::Finding };
+            let mut data = serde_json::to_value(finding).unwrap_or_default();
+            data["untold"] = untold.into();
+            self.tell(finding.at, kind, &finding.reason, &finding.message, data, effects);
+        }
         let change = self.health.on_finding(finding);
         self.tell_change(finding.at, change, effects);
         if finding.level == Level::Degraded {
@@ -435,6 +442,9 @@ impl TargetCore {
             };
             let transition = self.breaker.trip(finding.at, cause, &finding.message, self.alone);
             self.tell_transition(transition, effects);
+        }
+        if untold.is_some() {
+            self.told.note(finding); // what it has changed may have made all else news again
         }
     }
 

@@ -20,6 +20,7 @@ impl TargetCore {
 
     pub(super) fn tell_transition(&mut self, transition: Option<Transition>, effects: &mut Vec<Effect>) {
         let Some(t) = transition else { return };
+        self.told.forget();
         let would = self.setup.mode == Mode::Shadow && t.to == BreakerState::Open;
         let kind = if would { EventKind::WouldOpen } else { EventKind::BreakerTransition };
         let data = serde_json::to_value(&t).unwrap_or_default();
@@ -57,8 +58,9 @@ impl TargetCore {
         }
     }
 
-    pub(super) fn tell_change(&self, now: Timestamp, change: Option<Change>, effects: &mut Vec<Effect>) {
+    pub(super) fn tell_change(&mut self, now: Timestamp, change: Option<Change>, effects: &mut Vec<Effect>) {
         let Some(c) = change else { return };
+        self.told.forget();
         let data = serde_json::json!({ "from": c.from, "to": c.to });
         self.tell(now, EventKind::HealthChange, &c.reason, &c.message, data, effects);
     }

@@ -154,6 +154,8 @@ fn live_blocks_suspect_and_are_learned_anew_after_a_sound_burst() {
     assert!(found < 100, "{found}");
     assert_eq!(core.health().state(), HealthState::Suspect);
     assert!(core.live_blocks("chat").is_some_and(|(_, alarm)| alarm.is_some()));
+    let told = (500..5_000).filter(|i| !answer(&mut core, 10_000 + i, 200).is_empty()).count();
+    assert_eq!(told, 0, "they go on as they are; it was said");
     let saved = core.saved();
     assert_eq!(saved.blocks.len(), 1);
     let _ = burst(&mut core, 20_000, BurstReason::Suspicion, true);
