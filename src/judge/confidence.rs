@@ -152,7 +152,7 @@ impl Confidence {
         self.scratch.clear();
         let mut own_seen = false;
         let mut sentinels = false;
-        for alternative in position.alternatives {
+        for alternative in position.alternatives.iter() {
             if alternative.token.is(&position.token) {
                 // Engines list the sampled token once more when it is not among the top k.
                 if std::mem::replace(&mut own_seen, true) {
@@ -179,8 +179,8 @@ impl Confidence {
     }
 
     fn keep(&self, position: &Position<'_>) -> TopK {
-        let mut kept: Vec<&Alternative<'_>> = Vec::new();
-        for alternative in position.alternatives {
+        let mut kept: Vec<Alternative<'_>> = Vec::new();
+        for alternative in position.alternatives.iter() {
             let is_new = !kept.iter().any(|k| k.token.is(&alternative.token));
             if is_new && worth(alternative.logprob) == Worth::Valid {
                 kept.push(alternative);

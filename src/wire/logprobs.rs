@@ -5,36 +5,44 @@
 //! they are; what they are worth is judged elsewhere. A linear probability becomes its logarithm.
 
 use super::Value;
+use super::json::{Entry, Span, decode, numbers};
 
 /// A token, kept as it stands in the document until somebody asks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Token<'a> {
-    text: Option<Value<'a>>,
-    bytes: Option<Value<'a>>,
+    /// What stands between the quotes.
+    text: Option<&'a [u8]>,
+    /// An array.
+    bytes: Option<&'a [u8]>,
+    /// Its text is a string, and not something in a string's place.
+    is_string: bool,
 }
 
-impl Token<'_> {
+impl<'a> Token<'a> {
+    #[inline]
+    fn of(document: &'a [u8], entry: &Entry) -> Self {
+        Self { text: entry.token.of(document), bytes: entry.bytes.of(document), is_string: true }
+    }
+
     /// The token's bytes; of its text if no bytes are given (a token may be a part of a character).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let bytes: Option<Vec<u8>> = self.bytes.and_then(|b| {
-            b.numbers()
-                .map(|n| n.filter(|n| (0.0..256.0).contains(n)).map(|n| n as u8))
-                .collect::<Option<Vec<u8>>>()
-        });
-        match (bytes, self.text) {
-            (Some(bytes), _) if !bytes.is_empty() => bytes,
-            (_, Some(text)) => text.string().map(|s| s.into_owned().into_bytes()).unwrap_or_default(),
-            _ => Vec::new(),
+        let byte = |n: Option<f64>| n.filter(|n| (0.0..256.0).contains(n)).map(|n| n as u8);
+        match self.bytes.and_then(|array| numbers(array).map(byte).collect::<Option<Vec<u8>>>()) {
+            Some(bytes) if !bytes.is_empty() => bytes,
+            _ => {
+                self.text.filter(|_| self.is_string).map(|text| decode(text).into_bytes()).unwrap_or_default()
+            }
         }
     }
 
     /// Whether both are the same token, as far as the document tells.
+    #[inline]
     #[must_use]
     pub fn is(&self, other: &Token<'_>) -> bool {
         match (self.bytes, other.bytes, self.text, other.text) {
-            (Some(a), Some(b), ..) => a.span() == b.span(),
-            (.., Some(a), Some(b)) => a.span() == b.span(),
+            (Some(a), Some(b), ..) => a == b,
+            (.., Some(a), Some(b)) => a == b,
             _ => false,
         }
     }
@@ -49,6 +57,23 @@ pub struct Alternative<'a> {
     pub logprob: f64,
 }
 
+/// The tokens that might have come, as given: in any order, perhaps with the sampled token.
+#[derive(Clone, Copy, Debug)]
+pub struct Alternatives<'a> {
+    document: &'a [u8],
+    entries: &'a [Entry],
+}
+
+impl<'a> Alternatives<'a> {
+    /// One after another.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = Alternative<'a>> {
+        self.entries
+            .iter()
+            .map(move |entry| Alternative { token: Token::of(self.document, entry), logprob: entry.logprob })
+    }
+}
+
 /// One token of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Position<'a> {
@@ -56,8 +81,8 @@ pub struct Position<'a> {
     pub token: Token<'a>,
     /// Its logprob as given, nats; NaN for `null` or none.
     pub logprob: f64,
-    /// What else might have come, as given: in any order, perhaps with the sampled token.
-    pub alternatives: &'a [Alternative<'a>],
+    /// What else might have come.
+    pub alternatives: Alternatives<'a>,
     /// Where the token begins in the text, characters (legacy layout).
     pub offset: Option<i64>,
 }
@@ -79,47 +104,51 @@ pub fn read(logprobs: Value<'_>, emit: &mut dyn FnMut(Position<'_>)) {
 
 /// Gives out the positions of a list of objects: the chat layout, or llama.cpp's `completion_probabilities`.
 pub fn entries(list: Value<'_>, emit: &mut dyn FnMut(Position<'_>)) {
-    let mut alternatives = Vec::with_capacity(24);
+    let document = list.document();
+    let mut room = Vec::new();
     for entry in list.items() {
-        alternatives.clear();
-        let mut top = None;
-        let own = alternative(entry, Some(&mut top));
-        if let Some(top) = top {
-            list_alternatives(top, &mut alternatives);
-        }
+        let (own, top) = entry_of(entry);
+        let alternatives = Alternatives { document, entries: alternatives(top, &mut room) };
+        let token = Token::of(document, &own);
         // The oldest native form names the sampled token without its probability.
-        let listed = || alternatives.iter().find(|a| a.token.is(&own.token)).map(|a| a.logprob);
+        let listed = || alternatives.iter().find(|a| a.token.is(&token)).map(|a| a.logprob);
         let logprob = if own.logprob.is_nan() { listed().unwrap_or(f64::NAN) } else { own.logprob };
-        emit(Position { token: own.token, logprob, alternatives: &alternatives, offset: None });
+        emit(Position { token, logprob, alternatives, offset: None });
     }
 }
 
-fn list_alternatives<'a>(top: Value<'a>, out: &mut Vec<Alternative<'a>>) {
-    out.extend(top.items().map(|entry| alternative(entry, None)));
-    out.extend(top.members().map(|(name, value)| Alternative {
-        token: Token { text: Some(name), bytes: None },
+/// The alternatives in a list of objects, or in an object of logprobs by their tokens. `room` is for those that the
+/// document does not keep ready.
+fn alternatives<'a>(top: Option<Value<'a>>, room: &'a mut Vec<Entry>) -> &'a [Entry] {
+    let Some(top) = top else { return &[] };
+    if let Some(ready) = top.alternatives() {
+        return ready;
+    }
+    room.clear();
+    room.extend(top.items().map(|entry| entry_of(entry).0));
+    room.extend(top.members().map(|(name, value)| Entry {
+        token: name.place(),
+        bytes: Span::NONE,
         logprob: value.number().unwrap_or(f64::NAN),
     }));
+    room
 }
 
-fn alternative<'a>(entry: Value<'a>, mut top: Option<&mut Option<Value<'a>>>) -> Alternative<'a> {
-    let mut token = Token::default();
-    let mut logprob = f64::NAN;
-    for (name, value) in entry.members() {
+/// A token and its logprob, and what lists its alternatives.
+fn entry_of(value: Value<'_>) -> (Entry, Option<Value<'_>>) {
+    let mut entry = Entry { token: Span::NONE, bytes: Span::NONE, logprob: f64::NAN };
+    let mut top = None;
+    for (name, value) in value.members() {
         match name.span() {
-            b"token" | b"tok_str" | b"content" if value.is_string() => token.text = Some(value),
-            b"bytes" if value.is_array() => token.bytes = Some(value),
-            b"logprob" => logprob = value.rough_number().unwrap_or(f64::NAN),
-            b"prob" => logprob = value.number().map_or(f64::NAN, f64::ln),
-            b"top_logprobs" | b"top_probs" | b"probs" => {
-                if let Some(top) = top.as_deref_mut() {
-                    *top = Some(value);
-                }
-            }
+            b"token" | b"tok_str" | b"content" if value.is_string() => entry.token = value.place(),
+            b"bytes" if value.is_array() => entry.bytes = value.place(),
+            b"logprob" => entry.logprob = value.rough_number().unwrap_or(f64::NAN),
+            b"prob" => entry.logprob = value.number().map_or(f64::NAN, f64::ln),
+            b"top_logprobs" | b"top_probs" | b"probs" => top = Some(value),
             _ => {}
         }
     }
-    Alternative { token, logprob }
+    (entry, top)
 }
 
 fn legacy(logprobs: Value<'_>, emit: &mut dyn FnMut(Position<'_>)) {
@@ -127,21 +156,22 @@ fn legacy(logprobs: Value<'_>, emit: &mut dyn FnMut(Position<'_>)) {
     let mut own = logprobs.field("token_logprobs").into_iter().flat_map(|v| v.numbers());
     let mut top = logprobs.field("top_logprobs").into_iter().flat_map(|v| v.items());
     let mut offsets = logprobs.field("text_offset").into_iter().flat_map(|v| v.numbers());
-    let mut alternatives = Vec::with_capacity(24);
+    let document = logprobs.document();
+    let mut room = Vec::new();
     loop {
         let (token, logprob) = (tokens.next(), own.next());
         if token.is_none() && logprob.is_none() {
             return;
         }
-        alternatives.clear();
-        if let Some(top) = top.next() {
-            list_alternatives(top, &mut alternatives);
-        }
         let offset = offsets.next().flatten().filter(|o| o.is_finite()).map(|o| o as i64);
         emit(Position {
-            token: Token { text: token, bytes: None },
+            token: Token {
+                text: token.map(|t| t.span()),
+                bytes: None,
+                is_string: token.is_some_and(|t| t.is_string()),
+            },
             logprob: logprob.flatten().unwrap_or(f64::NAN),
-            alternatives: &alternatives,
+            alternatives: Alternatives { document, entries: alternatives(top.next(), &mut room) },
             offset,
         });
     }

@@ -51,7 +51,7 @@ fn lines(wire: Wire, form: Form<'_>, text: &str, memory: &mut Memory) -> Vec<Str
             Event::Position { choice, position } => {
                 let token = |t: logprobs::Token<'_>| String::from_utf8_lossy(&t.to_bytes()).into_owned();
                 let mut line = format!("{choice} {:?}={}", token(position.token), position.logprob);
-                for a in position.alternatives {
+                for a in position.alternatives.iter() {
                     line += &format!(" {:?}={:.4}", token(a.token), a.logprob);
                 }
                 line

@@ -1,27 +1,35 @@
-//! Where white space, strings and numbers end.
+//! Where white space, strings, numbers and arrays of numbers end.
+
+use super::Kind;
+
+/// Whether white space may be so.
+#[inline]
+pub(super) const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
 
 /// Where the white space from `at` on ends.
 #[inline]
 pub(super) fn space(text: &[u8], mut at: usize) -> usize {
-    while matches!(text.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+    while text.get(at).is_some_and(|b| is_space(*b)) {
         at += 1;
     }
     at
 }
 
 /// A byte of each value in a word, and their high bits.
-const ONES: u64 = u64::MAX / 255;
+pub(super) const ONES: u64 = u64::MAX / 255;
 const HIGH: u64 = ONES << 7;
 
 /// The eight bytes from `at` on, the first lowest.
 #[inline]
-fn word(text: &[u8], at: usize) -> Option<u64> {
+pub(super) fn word(text: &[u8], at: usize) -> Option<u64> {
     text.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|block| u64::from_le_bytes(*block))
 }
 
 /// How many of the eight bytes are digits before the first that is none: what is no digit reaches its high bit.
 #[inline]
-const fn leading_digits(word: u64) -> usize {
+pub(super) const fn leading_digits(word: u64) -> usize {
     let low = word ^ (ONES * b'0' as u64);
     ((low.wrapping_add(ONES * 0x76) | low) & HIGH).trailing_zeros() as usize / 8
 }
@@ -42,81 +50,99 @@ fn digits(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Appends the digits that `text` begins with to `number`, which may wrap; how many there were. Eight digits are three
-/// multiplications (D. Lemire, "Quickly parsing eight digits", 2018).
-#[inline]
-pub(super) fn take_digits(text: &[u8], number: &mut u64) -> usize {
-    let mut at = 0;
-    while let Some(word) = word(text, at).filter(|word| leading_digits(*word) == 8) {
-        let pairs = (word ^ (ONES * u64::from(b'0'))).wrapping_mul(10 << 8 | 1) >> 8;
-        let fours = (pairs & 0x00ff_00ff_00ff_00ff).wrapping_mul(100 << 16 | 1) >> 16;
-        let eight = (fours & 0x0000_ffff_0000_ffff).wrapping_mul(10_000 << 32 | 1) >> 32;
-        *number = number.wrapping_mul(100_000_000).wrapping_add(eight);
-        at += 8;
-    }
-    while let Some(digit @ b'0'..=b'9') = text.get(at) {
-        *number = number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
-        at += 1;
-    }
-    at
-}
-
-/// High bits of the bytes that are `byte`, each for itself (Warren, as below, §6-1).
-#[inline]
-const fn equal(word: u64, byte: u8) -> u64 {
-    let differs = word ^ (ONES * byte as u64);
-    !(((differs & !HIGH) + (ONES * 0x7f)) | differs) & HIGH
-}
-
 /// Where an array of nothing but digits and commas ends that begins at `start`; `None` for any other, and for one that
 /// stands at the very end of the text.
 ///
-/// Eight bytes at a time and each beside the two before it, since where a number ends cannot be foreseen and a wrong
-/// guess for each costs more than the rest.
+/// Eight bytes at a time and each beside the one before it, since where a number ends cannot be foreseen and a wrong
+/// guess for each costs more than the rest. A sum that runs over changes what stands behind a byte that ends the array
+/// anyway, and nothing before it.
 #[inline]
 pub(super) fn whole_numbers(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
-    let mut before = u64::from(b',');
+    let (mut comma_before, mut zero_before) = (HIGH & 0xff, 0); // a number begins, as behind a comma
     loop {
         let word = word(text, at)?;
-        let one_back = word << 8 | before & 0xff;
-        let two_back = word << 16 | (before & 0xff) << 8 | before >> 8;
         let low = word ^ (ONES * u64::from(b'0'));
-        let other = (((low & !HIGH) + ONES * 0x76) | low) & HIGH; // than a digit
-        let comma = equal(word, b',');
-        let behind_comma = equal(one_back, b',');
-        let behind_zero = equal(one_back, b'0') & equal(two_back, b',');
-        let bad = (other & !comma) | (comma & behind_comma) | (!other & behind_zero);
-        let end = equal(word, b']');
-        // what stands before the end: all of it if there is none
-        if bad & (end & end.wrapping_neg()).wrapping_sub(1) != 0 {
-            return None;
+        let rest = word ^ (ONES * u64::from(b','));
+        let other = (low.wrapping_add(ONES * 0x76) | low) & HIGH; // than a digit
+        let stop = (rest.wrapping_add(ONES * 0x7f) | rest) & other; // and than a comma
+        let comma = other ^ stop;
+        let begins = comma << 8 | comma_before;
+        let zero = begins & !(other | low.wrapping_add(ONES * 0x7f));
+        let bad = begins & other | (zero << 8 | zero_before) & !other; // no number, or 01
+        if stop == 0 {
+            if bad != 0 {
+                return None;
+            }
+            (comma_before, zero_before) = (comma >> 56, zero >> 56);
+            at += 8;
+            continue;
         }
-        if end != 0 {
-            let n = end.trailing_zeros() as usize / 8;
-            return (behind_comma >> (8 * n) & 0x80 == 0).then_some(at + n + 1);
-        }
-        before = word >> 56 | (word >> 48 & 0xff) << 8;
-        at += 8;
+        let end = at + stop.trailing_zeros() as usize / 8;
+        return (bad & (stop ^ (stop - 1)) == 0 && text[end] == b']').then_some(end + 1);
     }
+}
+
+/// Where an array of nothing but standard numbers ends that begins at `start`.
+pub(super) fn numbers(text: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        at = space(text, at);
+        at = space(text, strict_number(text, at)?);
+        match text.get(at) {
+            Some(b',') => at += 1,
+            Some(b']') => return Some(at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// Where the plain string ends that begins at `start`, behind its closing quote; `None` if there is anything else.
+#[inline]
+pub(super) fn plain_string(text: &[u8], start: usize) -> Option<usize> {
+    if text.get(start) != Some(&b'"') {
+        return None;
+    }
+    let end = start + 1 + plain_length(&text[start + 1..])?;
+    (text[end] == b'"').then_some(end + 1)
+}
+
+/// `null`, `true` or `false` at `at`, and where it ends.
+#[inline]
+pub(super) fn literal(text: &[u8], at: usize) -> Option<(Kind, usize)> {
+    let four = text.get(at..)?.first_chunk::<4>()?;
+    let (kind, end) = match four {
+        b"null" => (Kind::Null, at + 4),
+        b"true" => (Kind::True, at + 4),
+        b"fals" if text.get(at + 4) == Some(&b'e') => (Kind::False, at + 5),
+        _ => return None,
+    };
+    let goes_on = text.get(end).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    (!goes_on).then_some((kind, end))
 }
 
 /// Bytes of a string before its end, an escape or a control character; `None` if none of these comes.
 ///
-/// Eight at a time: a byte less than n borrows from its own high bit alone, so that the lowest bit that is set stands
-/// at the first hit (H. S. Warren, "Hacker's Delight", 2nd ed., §6-1).
+/// Sixteen at a time, since most tokens are shorter and no guess is wrong then. A byte less than n borrows from its own
+/// high bit alone, so that the lowest bit that is set stands at the first hit (H. S. Warren, "Hacker's Delight",
+/// 2nd ed., §6-1).
 #[inline]
 pub(super) fn plain_length(text: &[u8]) -> Option<usize> {
-    let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word & HIGH;
-    let mut at = 0;
-    while let Some(word) = word(text, at) {
-        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
-        let escape = below(word ^ (ONES * u64::from(b'\\')), 1);
-        let hits = quote | escape | below(word, 0x20);
-        if hits != 0 {
-            return Some(at + hits.trailing_zeros() as usize / 8);
+    const fn hits(word: u64) -> u64 {
+        const fn below(word: u64, n: u64) -> u64 {
+            word.wrapping_sub(ONES * n) & !word
         }
-        at += 8;
+        (below(word ^ (ONES * b'"' as u64), 1) | below(word ^ (ONES * b'\\' as u64), 1) | below(word, 0x20))
+            & HIGH
+    }
+    let mut at = 0;
+    while let (Some(first), Some(second)) = (word(text, at), word(text, at + 8)) {
+        let (first, second) = (hits(first), hits(second));
+        if first | second != 0 {
+            let (hits, from) = if first != 0 { (first, at) } else { (second, at + 8) };
+            return Some(from + hits.trailing_zeros() as usize / 8);
+        }
+        at += 16;
     }
     let stops = |b: &u8| matches!(b, b'"' | b'\\' | ..=0x1f);
     text[at..].iter().position(stops).map(|rest| at + rest)
@@ -145,4 +171,11 @@ pub(super) fn strict_number(text: &[u8], start: usize) -> Option<usize> {
         }
     }
     Some(end)
+}
+
+/// Where a number by the standard's grammar ends that begins at `start`, if nothing goes on behind it.
+#[inline]
+pub(super) fn number_end(text: &[u8], start: usize) -> Option<usize> {
+    let end = strict_number(text, start)?;
+    matches!(text.get(end), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')).then_some(end)
 }

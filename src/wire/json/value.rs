@@ -2,21 +2,20 @@
 
 use std::borrow::Cow;
 
-use super::lex::take_digits;
-use super::{Kind, Node};
+use super::{Doc, Entry, Kind, Node, Span, number};
 
 /// One value of a document.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
     pub(super) text: &'a [u8],
-    pub(super) nodes: &'a [Node],
+    pub(super) doc: &'a Doc,
     pub(super) at: u32,
 }
 
 impl<'a> Value<'a> {
     #[inline]
     fn node(&self) -> Node {
-        self.nodes[self.at as usize]
+        self.doc.nodes[self.at as usize]
     }
 
     #[inline]
@@ -32,12 +31,12 @@ impl<'a> Value<'a> {
         let (mut at, mut found) = (self.at + 1, None);
         // As `members`, written out: a request is asked forty times, and most names differ in length.
         while at + 1 < end {
-            let name = &self.nodes[at as usize];
+            let name = &self.doc.nodes[at as usize];
             let may_be = name.kind != Kind::Plain || (name.end - name.start) as usize == key.len();
             if may_be && self.at(at).is_key(key) {
                 found = Some(self.at(at + 1));
             }
-            at = self.nodes[at as usize + 1].next;
+            at = self.doc.nodes[at as usize + 1].next;
         }
         found
     }
@@ -71,7 +70,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Elements of an array; nothing for any other type, and nothing for an array of numbers alone.
+    /// Elements of an array; nothing for any other type, and nothing for an array of numbers alone or of alternatives,
+    /// which have their own questions.
     #[inline]
     pub fn items(&self) -> impl Iterator<Item = Self> + use<'a> {
         let (this, node) = (*self, self.node());
@@ -87,15 +87,22 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// The alternatives that a `top_logprobs` consists of, where it consists of nothing else; `None` where it is to be
+    /// read as an array or an object, if it is one.
+    #[inline]
+    #[must_use]
+    pub fn alternatives(&self) -> Option<&'a [Entry]> {
+        if self.node().kind != Kind::Alternatives {
+            return None;
+        }
+        let place = self.doc.nodes.get(self.at as usize + 1)?;
+        self.doc.entries.get(place.start as usize..place.end as usize)
+    }
+
     /// Elements of an array as numbers, `None` for what is no number.
     pub fn numbers(&self) -> impl Iterator<Item = Option<f64>> + use<'a> {
-        let node = self.node();
-        let flat = if node.kind == Kind::Numbers {
-            &self.text[node.start as usize + 1..node.end as usize - 1]
-        } else {
-            &[]
-        };
-        let flat = flat.split(|&b| b == b',').filter(|t| !t.is_empty()).map(|t| loose_number(t.trim_ascii()));
+        let flat =
+            if self.node().kind == Kind::Numbers { number::list(self.span()) } else { number::list(&[]) };
         flat.chain(self.items().map(|v| v.number()))
     }
 
@@ -110,7 +117,7 @@ impl<'a> Value<'a> {
     #[inline]
     #[must_use]
     pub fn is_array(&self) -> bool {
-        matches!(self.node().kind, Kind::Array | Kind::Numbers)
+        matches!(self.node().kind, Kind::Array | Kind::Numbers | Kind::Alternatives)
     }
 
     /// Whether it is `null`.
@@ -147,27 +154,23 @@ impl<'a> Value<'a> {
     #[inline]
     #[must_use]
     pub fn number(&self) -> Option<f64> {
-        matches!(self.node().kind, Kind::Number | Kind::Nonfinite).then(|| loose_number(self.span()))?
+        matches!(self.node().kind, Kind::Number | Kind::Nonfinite).then(|| number::loose(self.span()))?
     }
 
     /// A number in a hurry: two roundings instead of one, so that the last bit may be another than [`Self::number`]'s.
     #[inline]
     #[must_use]
     pub fn rough_number(&self) -> Option<f64> {
-        if self.node().kind == Kind::Number
-            && let Some(number) = decimal(self.span(), 19)
-        {
-            return Some(number);
-        }
-        self.number()
+        matches!(self.node().kind, Kind::Number | Kind::Nonfinite)
+            .then(|| number::rough_token(self.span()))?
     }
 
     /// A count given as a number or as digits in a string; cut to whole, may be negative.
     #[must_use]
     pub fn count(&self) -> Option<i64> {
         let number = match self.node().kind {
-            Kind::Number => loose_number(self.span()),
-            Kind::Plain => loose_number(self.span().trim_ascii()),
+            Kind::Number => number::loose(self.span()),
+            Kind::Plain => number::loose(self.span().trim_ascii()),
             _ => None,
         };
         number.filter(|n| n.is_finite()).map(|n| n as i64)
@@ -204,6 +207,19 @@ impl<'a> Value<'a> {
         self.text.get(self.node().end as usize + closing..).unwrap_or_default()
     }
 
+    /// Where its source bytes stand.
+    #[must_use]
+    pub fn place(&self) -> Span {
+        let node = self.node();
+        Span::new(node.start as usize, node.end as usize)
+    }
+
+    /// The text of the whole document.
+    #[must_use]
+    pub const fn document(&self) -> &'a [u8] {
+        self.text
+    }
+
     /// The source bytes: of a string what stands between its quotes, of all else the whole text.
     #[inline]
     #[must_use]
@@ -211,45 +227,6 @@ impl<'a> Value<'a> {
         let node = self.node();
         &self.text[node.start as usize..node.end as usize]
     }
-}
-
-/// A number as loosely as it may be written; `None` if it is none.
-#[inline]
-pub(super) fn loose_number(token: &[u8]) -> Option<f64> {
-    // Fifteen digits are less than 2^53, and their quotient by a power of ten is rounded once.
-    if let Some(number) = decimal(token, 15) {
-        return Some(number);
-    }
-    // The standard library reads every form meant here: signs, no digit on one side, nan, inf, infinity.
-    std::str::from_utf8(token).ok()?.parse().ok()
-}
-
-/// At most `most` digits (up to 19) with at most one point; `None` for all else. Of two exact doubles one division
-/// rounds correctly (W. D. Clinger, "How to read floating point numbers accurately", 1990).
-#[inline]
-fn decimal(token: &[u8], most: usize) -> Option<f64> {
-    const POWERS: [f64; 20] = [
-        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17,
-        1e18, 1e19,
-    ];
-    let (negative, digits) = match token.split_first()? {
-        (b'-', rest) => (true, rest),
-        _ => (false, token),
-    };
-    let mut mantissa = 0;
-    let whole = take_digits(digits, &mut mantissa);
-    let fraction = match digits.get(whole) {
-        None => 0,
-        Some(b'.') => take_digits(&digits[whole + 1..], &mut mantissa),
-        _ => return None,
-    };
-    let count = whole + fraction;
-    let is_all = digits.len() == count + usize::from(whole < digits.len());
-    if !is_all || count == 0 || count > most {
-        return None;
-    }
-    let value = mantissa as f64 / POWERS[fraction];
-    Some(if negative { -value } else { value })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +273,8 @@ fn hex4(digits: Option<&[u8]>) -> Option<u32> {
     digits?.iter().try_fold(0, |n, &d| Some(n * 16 + char::from(d).to_digit(16)?))
 }
 
-fn decode(span: &[u8]) -> String {
+/// What stands between the quotes of a string, decoded.
+pub(in crate::wire) fn decode(span: &[u8]) -> String {
     let mut out = String::with_capacity(span.len());
     let mut at = 0;
     while at < span.len() {
