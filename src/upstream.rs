@@ -10,8 +10,10 @@
 
 mod chaotic;
 mod clear;
+mod connection;
 mod failure;
 pub mod headers;
+mod idle;
 mod injection;
 mod limits;
 mod load;
@@ -26,7 +28,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, header};
 use http_body::{Body as _, Frame};
-use hyper::body::Incoming;
 use reqwest::Url;
 
 pub use failure::{Failure, FailureKind};
@@ -37,6 +38,7 @@ pub use params::{Price, Rate, TargetError, TargetParams, Vram};
 
 use crate::verdict::Wire;
 use clear::Clear;
+use connection::Received;
 use headers::{Credentials, Key};
 
 /// Shorter than the five seconds of uvicorn and Node, in clear text, where a new connection is cheap.
@@ -105,7 +107,7 @@ pub struct AnswerBody(Pieces);
 
 #[derive(Debug)]
 enum Pieces {
-    Clear(Incoming),
+    Clear(Received),
     Secure(reqwest::Body),
 }
 

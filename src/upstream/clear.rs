@@ -1,30 +1,32 @@
-//! The short way to a target in clear text: hyper's pooled client without the layers that redirects,
+//! The short way to a target in clear text: connections of our own without the layers that redirects,
 //! cookies and the like would need. On loopback they cost as much as the rest of forwarding a call.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue};
-use http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
+use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use reqwest::Url;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
+use super::connection::{Connection, Received};
 use super::failure::{Failure, FailureKind};
+use super::idle::Idle;
 
-/// A pooled client of one origin.
+/// A client of one origin, which keeps its connections.
 #[derive(Clone, Debug)]
 pub(super) struct Clear {
-    client: Client<Bounded, Full<Bytes>>,
-    authority: Authority,
+    connector: Bounded,
+    origin: Uri,
+    idle: Arc<Idle>,
     /// Put together once, not for every call.
     host: HeaderValue,
 }
@@ -32,16 +34,15 @@ pub(super) struct Clear {
 impl Clear {
     /// For a base that is an `http` URL.
     pub(super) fn new(base: &Url, connect: Option<Duration>, idle: Duration) -> Option<Self> {
-        let authority = base.as_str().parse::<Uri>().ok()?.into_parts().authority?;
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(idle)
-            .pool_timer(TokioTimer::new())
-            .build(Bounded { connector, limit: connect });
+        let origin = base.as_str().parse::<Uri>().ok()?;
+        let authority = origin.authority()?;
         let name = authority.host();
         let host = authority.port_u16().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
-        Some(Self { client, authority, host: host.parse().ok()? })
+        let host = host.parse().ok()?;
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let connector = Bounded { connector, limit: connect };
+        Some(Self { connector, origin, idle: Idle::new(idle), host })
     }
 
     /// Sends a call to a path (with its query) of the origin.
@@ -51,22 +52,36 @@ impl Clear {
         path: &str,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Response<Incoming>, Failure> {
-        let uri = self.uri(path).map_err(|e| Failure::new(FailureKind::Request, e.to_string()))?;
+    ) -> Result<Response<Received>, Failure> {
+        let path = PathAndQuery::try_from(path);
+        let path = path.map_err(|e| Failure::new(FailureKind::Request, e.to_string()))?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = uri;
+        *request.uri_mut() = Uri::from(path);
         *request.headers_mut() = headers;
         request.headers_mut().insert(HOST, self.host.clone());
-        self.client.request(request).await.map_err(|e| Failure::of_clear(&e))
+        loop {
+            let (connection, is_fresh) = match self.idle.take() {
+                Some(connection) => (connection, false),
+                None => (self.connect().await?, true),
+            };
+            match connection.ask(request).await {
+                Ok((response, connection)) => {
+                    return Ok(response.map(|body| Received::new(body, connection, Arc::clone(&self.idle))));
+                }
+                Err(mut error) => match error.take_message() {
+                    // The upstream closed it just then, and has seen nothing of the request: another one will do.
+                    Some(unsent) if !is_fresh => request = unsent,
+                    _ => return Err(Failure::of_clear(error.error())),
+                },
+            }
+        }
     }
 
-    fn uri(&self, path: &str) -> Result<Uri, http::Error> {
-        let mut parts = Parts::default();
-        parts.scheme = Some(Scheme::HTTP);
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(PathAndQuery::try_from(path)?);
-        Ok(Uri::from_parts(parts)?)
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let stream = self.connector.clone().call(self.origin.clone()).await;
+        let stream = stream.map_err(|error| Failure::of_connect(&*error))?;
+        Connection::new(stream).await.map_err(|error| Failure::of_clear(&error))
     }
 }
 
@@ -100,3 +115,6 @@ impl Service<Uri> for Bounded {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

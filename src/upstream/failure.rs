@@ -4,8 +4,6 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
-use hyper_util::client::legacy;
-
 use crate::verdict::FaultClass;
 
 /// Longest message kept of a chain of causes, bytes.
@@ -102,16 +100,17 @@ impl Failure {
         Self::new(kind, chain(&error.without_url()))
     }
 
-    /// The same in clear text.
-    pub(super) fn of_clear(error: &legacy::Error) -> Self {
-        let kind = if error.is_connect() {
-            connect_kind(error)
-        } else {
-            match find::<hyper::Error>(error) {
-                Some(e) if e.is_parse() => FailureKind::Protocol,
-                Some(e) if e.is_user() => FailureKind::Request,
-                _ => FailureKind::Reset,
-            }
+    /// No connection in clear text.
+    pub(super) fn of_connect(error: &(dyn Error + 'static)) -> Self {
+        Self::new(connect_kind(error), format!("no connection: {}", chain(error)))
+    }
+
+    /// A failure before the response's head in clear text.
+    pub(super) fn of_clear(error: &hyper::Error) -> Self {
+        let kind = match error {
+            e if e.is_parse() => FailureKind::Protocol,
+            e if e.is_user() => FailureKind::Request,
+            _ => FailureKind::Reset,
         };
         Self::new(kind, chain(error))
     }
