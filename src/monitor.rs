@@ -45,7 +45,7 @@ pub enum Observed {
     /// For the detectors.
     Sample(Box<Sample>),
     /// For `/v1/requests/{id}`.
-    Exchange(Box<Exchange>),
+    Exchange(Arc<Exchange>),
 }
 
 /// What an operator may ask. The reply tells what was done, or why not.

@@ -276,18 +276,17 @@ impl Store {
 
     /// Offers a sample, and its signals to the history; a full queue drops and counts it, and so does
     /// `max_samples_per_second`. Its texts are stored only where `keep_text` says so.
-    pub fn record_sample(&self, sample: Sample) {
+    pub fn record_sample(&self, sample: Box<Sample>) {
         let live = matches!(sample.source, Source::Live | Source::Observe);
         if live && !self.admits(|rate| rate.admits_sample(sample.at, sample.class.is_some())) {
             return;
         }
-        self.send_bounded(Command::Sample(Box::new(sample)), MAX_QUEUED_SAMPLES);
+        self.send_bounded(Command::Sample(sample), MAX_QUEUED_SAMPLES);
     }
 
     /// Offers an exchange; it can be asked for at once. A full queue, or more than
     /// `max_samples_per_second`, keeps it in memory only.
-    pub fn record_exchange(&self, exchange: Exchange) {
-        let exchange = Arc::new(exchange);
+    pub fn record_exchange(&self, exchange: Arc<Exchange>) {
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&exchange));
         let failed = exchange.client_status >= 400 || exchange.degraded.is_some();
         if self.admits(|rate| rate.admits_exchange(exchange.at, failed || !exchange.flags.is_empty())) {

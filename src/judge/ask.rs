@@ -1,9 +1,8 @@
 //! The request, as far as judgement of its answer needs it.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher as _, Hash};
 use std::sync::Arc;
-
-use sha2::{Digest, Sha256};
 
 use super::schema::{Format, Tools};
 use crate::text::Prompt;
@@ -162,7 +161,7 @@ impl Ask {
             top_n: None,
             hidden_context: true,
             vocab: None,
-            request_hash: first_eight(Sha256::digest(body).as_slice()),
+            request_hash: hash_of(&body),
             readable: false,
         }
     }
@@ -304,46 +303,41 @@ fn cap(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// Hash of the document's meaning: members in order of name, strings decoded, no white space; and of what
-/// follows it as it is (the raw tensors of KServe).
+/// Hash of the document's meaning: members in any order, strings decoded, no white space; and of what
+/// follows it as it is (the raw tensors of KServe). Not for secrets: it tells equal requests from others, no more.
 fn hash(root: Value<'_>) -> u64 {
-    let mut sha = Sha256::new();
-    feed(root, &mut sha);
     let behind = root.after();
-    if !behind.trim_ascii().is_empty() {
-        sha.update(behind);
-    }
-    first_eight(sha.finalize().as_slice())
+    let behind = if behind.trim_ascii().is_empty() { &[] } else { behind };
+    hash_of(&(meaning(root), behind))
 }
 
 /// Recursion is bounded by the reader's own depth limit.
-fn feed(value: Value<'_>, sha: &mut Sha256) {
+fn meaning(value: Value<'_>) -> u64 {
     if value.is_object() {
-        let mut members: Vec<_> = value.members().map(|(k, v)| (k.string().unwrap_or_default(), v)).collect();
-        members.sort_by(|a, b| a.0.cmp(&b.0));
-        sha.update(b"{");
-        for (name, member) in members {
-            sha.update((name.len() as u64).to_le_bytes());
-            sha.update(name.as_bytes());
-            feed(member, sha);
-        }
-        sha.update(b"}");
+        let member = |(name, value): (Value<'_>, Value<'_>)| {
+            hash_of(&(name.string().unwrap_or_default().as_bytes(), meaning(value)))
+        };
+        hash_of(&(b'{', value.members().map(member).fold(0, u64::wrapping_add)))
     } else if let Some(text) = value.string() {
-        sha.update(b"\"");
-        sha.update((text.len() as u64).to_le_bytes());
-        sha.update(text.as_bytes());
+        hash_of(&(b'"', text.as_bytes()))
     } else if value.items().next().is_some() {
-        sha.update(b"[");
-        value.items().for_each(|item| feed(item, sha));
-        sha.update(b"]");
+        value.items().fold(hash_of(b"["), |so_far, item| hash_of(&(so_far, meaning(item))))
     } else {
-        value.span().split(u8::is_ascii_whitespace).for_each(|part| sha.update(part));
-        sha.update(b",");
+        let span = value.span();
+        if span.iter().any(u8::is_ascii_whitespace) {
+            let bare: Vec<u8> = span.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+            hash_of(&(b'#', &*bare))
+        } else {
+            hash_of(&(b'#', span))
+        }
     }
 }
 
-fn first_eight(digest: &[u8]) -> u64 {
-    digest.iter().take(8).fold(0, |n, b| n << 8 | u64::from(*b))
+/// The same in every process.
+const SEED: foldhash::quality::FixedState = foldhash::quality::FixedState::with_seed(0x746f_7563);
+
+fn hash_of(value: &impl Hash) -> u64 {
+    SEED.hash_one(value)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Live {
     /// Sends the sample's texts to the embedder, if it is a live one, and the rest to the store.
     pub(super) fn embed(
         &self,
-        mut sample: Sample,
+        mut sample: Box<Sample>,
         healthy: bool,
         out: &mpsc::Sender<Embedded>,
         store: &Store,

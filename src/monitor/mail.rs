@@ -98,7 +98,7 @@ mod tests {
     use crate::verdict::{FlagSet, Wire};
 
     fn report() -> Observed {
-        Observed::Exchange(Box::new(Exchange {
+        Observed::Exchange(Arc::new(Exchange {
             id: "1".into(),
             at: Timestamp::from_millis(1),
             trace_id: "t".into(),

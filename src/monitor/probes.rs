@@ -50,7 +50,7 @@ impl Monitor {
         let Called { mut sample, outcome, engine, similarity, more } = called;
         sample.signals.drift = similarity.map(|s| 1.0 - s);
         self.count_outcome(&outcome);
-        self.out.store.record_sample(sample.clone());
+        self.out.store.record_sample(Box::new(sample.clone()));
         let target = Arc::clone(&sample.target);
         let Some(watched) = self.targets.get_mut(&target) else { return };
         let mut effects = engine.map(|e| watched.core.on_engine(sample.at, &e)).unwrap_or_default();

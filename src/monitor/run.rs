@@ -257,9 +257,9 @@ impl Monitor {
                 let effects = watched.core.on_sample(&sample, None);
                 self.apply(&sample.target.clone(), effects);
                 self.watch_workload(&sample.route);
-                self.live.embed(*sample, healthy, embedded, &self.out.store);
+                self.live.embed(sample, healthy, embedded, &self.out.store);
             }
-            Observed::Exchange(exchange) => self.out.store.record_exchange(*exchange),
+            Observed::Exchange(exchange) => self.out.store.record_exchange(exchange),
         }
     }
 

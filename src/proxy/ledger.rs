@@ -23,7 +23,7 @@ use crate::monitor::Observed;
 use crate::plan::{FaultKind, Route};
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
 use crate::spend::{Nano, Scopes};
-use crate::upstream::Failure;
+use crate::upstream::{Failure, headers::hex};
 use crate::verdict::{FaultClass, Flag, Mode, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
@@ -301,7 +301,7 @@ impl Ledger {
             attempts: self.attempts.len() as u32,
         });
         let last = std::mem::take(&mut self.last);
-        self.proxy.monitor.observe(Observed::Exchange(Box::new(Exchange {
+        self.proxy.monitor.observe(Observed::Exchange(Arc::new(Exchange {
             id: Arc::clone(&self.id),
             at: self.at,
             trace_id: Arc::clone(&self.trace),
@@ -462,5 +462,7 @@ impl Drop for Ledger {
 
 /// A fresh id of 16 hexadecimal digits.
 fn new_id() -> Arc<str> {
-    format!("{:016x}", fastrand::u64(..)).into()
+    let mut id = [0; 16];
+    hex(&fastrand::u64(..).to_be_bytes(), &mut id);
+    std::str::from_utf8(&id).unwrap_or_default().into()
 }

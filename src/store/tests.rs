@@ -10,7 +10,7 @@ use crate::event::EventKind;
 use crate::sample::{CheckResult, Signals, Timing, Usage};
 use crate::verdict::{FaultClass, Flag, FlagSet, Source, Wire};
 
-const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+pub(super) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const QUICK: Duration = Duration::from_millis(50);
 
 fn clock() -> Clock {
@@ -66,7 +66,7 @@ fn sample(at: Timestamp, source: Source, entropy: f64) -> Sample {
     }
 }
 
-fn exchange(id: &str, at: Timestamp, workflow: Option<&str>) -> Exchange {
+pub(super) fn exchange(id: &str, at: Timestamp, workflow: Option<&str>) -> Exchange {
     Exchange {
         id: id.into(),
         at,
@@ -172,7 +172,7 @@ fn a_number_that_is_taken_or_missing_loses_no_event() {
 fn samples_are_stored_without_their_texts() {
     let (_dir, path) = folder();
     let store = open(&path).expect("opens");
-    store.record_sample(sample(NOW, Source::Burst, 1.5));
+    store.record_sample(Box::new(sample(NOW, Source::Burst, 1.5)));
     settle(&store);
     let rows = store.reader().samples(Some("a"), Timestamp::ZERO, 0).expect("reads");
     assert_eq!(rows.len(), 1);
@@ -187,7 +187,7 @@ fn samples_are_stored_without_their_texts() {
 
     let keeping: Params = serde_json::from_value(json!({"keep_text": true})).expect("reads");
     let store = Store::open(&path, &keeping, clock()).expect("opens");
-    store.record_sample(sample(NOW, Source::Live, 1.5));
+    store.record_sample(Box::new(sample(NOW, Source::Live, 1.5)));
     settle(&store);
     let db = Connection::open(&path).expect("opens");
     let text: String = db
@@ -201,12 +201,12 @@ fn a_history_adds_up_over_batches_and_keeps_probes_apart() {
     let (_dir, path) = folder();
     let store = open(&path).expect("opens");
     for (i, entropy) in [1.0, 2.0, 6.0].into_iter().enumerate() {
-        store.record_sample(sample(NOW.plus_ms(i as u64), Source::Live, entropy));
+        store.record_sample(Box::new(sample(NOW.plus_ms(i as u64), Source::Live, entropy)));
         settle(&store);
     }
-    store.record_sample(sample(NOW, Source::Canary, 100.0));
-    store.record_sample(sample(NOW.plus_ms(120_000), Source::Live, f64::NAN));
-    store.record_sample(sample(NOW.plus_ms(180_000), Source::Live, 4.0));
+    store.record_sample(Box::new(sample(NOW, Source::Canary, 100.0)));
+    store.record_sample(Box::new(sample(NOW.plus_ms(120_000), Source::Live, f64::NAN)));
+    store.record_sample(Box::new(sample(NOW.plus_ms(180_000), Source::Live, 4.0)));
     store.record_point("a".into(), "confidence_variance", NOW, 0.5);
     settle(&store);
     let history = |signal: &str, step_ms| {
@@ -228,7 +228,7 @@ fn a_history_adds_up_over_batches_and_keeps_probes_apart() {
     assert_eq!(history("confidence_variance", 60_000)[0].mean.to_string(), "0.5");
     assert_eq!(history("golden_accuracy", 60_000)[0].mean.to_string(), "0", "the check failed each time");
     let drift = Signals { drift: Some(0.25), ..Signals::default() };
-    store.record_sample(Sample { signals: drift, ..sample(NOW, Source::Live, 1.0) });
+    store.record_sample(Box::new(Sample { signals: drift, ..sample(NOW, Source::Live, 1.0) }));
     settle(&store);
     assert_eq!(history("drift", 60_000), history("drift_cosine", 60_000));
     assert_eq!(history("drift", 60_000)[0].count, 1);
@@ -240,9 +240,9 @@ fn a_history_adds_up_over_batches_and_keeps_probes_apart() {
 async fn an_exchange_is_found_at_once_and_after_a_restart() {
     let (_dir, path) = folder();
     let store = open(&path).expect("opens");
-    store.record_exchange(exchange("x2", NOW.plus_ms(5), Some("run-1")));
-    store.record_exchange(exchange("x1", NOW, Some("run-1")));
-    store.record_exchange(exchange("x3", NOW, None));
+    store.record_exchange(Arc::new(exchange("x2", NOW.plus_ms(5), Some("run-1"))));
+    store.record_exchange(Arc::new(exchange("x1", NOW, Some("run-1"))));
+    store.record_exchange(Arc::new(exchange("x3", NOW, None)));
     let found = store.exchange("x2".to_owned()).await.expect("reads").expect("is there");
     assert_eq!(found.cost_usd, Some(0.25));
     assert_eq!(store.exchange("none".to_owned()).await.expect("reads").map(|e| e.ms), None);
@@ -350,7 +350,7 @@ fn a_locked_file_turns_the_store_into_memory_until_it_is_free() {
     let health = store.health();
     assert_eq!((health.state, health.write_failures), ("memory_only", 1));
     assert!(health.reason.is_some_and(|reason| reason.contains("locked")));
-    store.record_sample(sample(NOW, Source::Live, 1.0));
+    store.record_sample(Box::new(sample(NOW, Source::Live, 1.0)));
     settle(&store);
     assert_eq!(store.health().dropped, 1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("builds");
@@ -422,7 +422,7 @@ fn a_full_queue_drops_samples_and_blocks_nobody() {
     let store = Store { shared, feed: Arc::new(feed), reader: Reader::new(&path) };
     until("the first writer is idle", || store.health().queued == 0);
     for _ in 0..MAX_QUEUED_SAMPLES + 10 {
-        store.record_sample(sample(NOW, Source::Canary, 1.0));
+        store.record_sample(Box::new(sample(NOW, Source::Canary, 1.0)));
     }
     assert_eq!(store.health().dropped, 10);
     let mut ack = store.record_event(event(1, "a"));

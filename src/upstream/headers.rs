@@ -136,7 +136,8 @@ pub fn ensure_trace(headers: &mut HeaderMap) -> [u8; 32] {
     id
 }
 
-fn hex(bytes: &[u8], out: &mut [u8]) {
+/// Two hexadecimal digits for each byte.
+pub(crate) fn hex(bytes: &[u8], out: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
         pair[0] = DIGITS[usize::from(byte >> 4)];

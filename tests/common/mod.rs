@@ -183,7 +183,7 @@ async fn collect(inbox: monitor::Inbox, reports: Arc<Mutex<Reports>>) {
         for observed in batch.observed.drain(..) {
             match observed {
                 Observed::Sample(sample) => reports.samples.push(*sample),
-                Observed::Exchange(exchange) => reports.exchanges.push(*exchange),
+                Observed::Exchange(exchange) => reports.exchanges.push(Arc::unwrap_or_clone(exchange)),
             }
         }
     }
