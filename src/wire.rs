@@ -28,7 +28,7 @@ pub mod tfserving;
 pub mod usage;
 
 pub use fault::{Fault, Kind as FaultKind};
-pub use json::{Doc, Oddity, Value};
+pub use json::{Doc, Oddity, Scratch, Value};
 pub use logprobs::Position;
 pub use tensor::Tensor;
 pub use usage::Counts;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::schema::{Format, Tools};
 use crate::text::Prompt;
 use crate::verdict::Wire;
-use crate::wire::{Doc, Value};
+use crate::wire::{Scratch, Value};
 
 /// Prompt text kept for the embedder, bytes; the embedder reads the first few hundred tokens.
 const MAX_PROMPT: usize = 8 << 10;
@@ -75,7 +75,7 @@ impl Ask {
     /// Reads the request's body.
     #[must_use]
     pub fn parse(wire: Wire, body: &[u8]) -> Self {
-        let mut doc = Doc::default();
+        let mut doc = Scratch::new();
         let (root, odd) = doc.parse(body);
         let root = root.filter(|r| r.is_object() && !odd.broken && !odd.cut);
         let Some(root) = root else { return Self::unreadable(wire, body) };

@@ -16,7 +16,7 @@ use crate::sample::Signals;
 use crate::text::Depth;
 use crate::verdict::{Flag, FlagSet, Substance, Wire};
 use crate::wire::kserve::Tail;
-use crate::wire::{self, Doc, FaultKind};
+use crate::wire::{self, FaultKind, Scratch};
 
 /// Longest answer text in a verdict, bytes.
 const MAX_TEXT: usize = 16 << 10;
@@ -119,7 +119,7 @@ impl Seen<'_> {
                 raise(short && self.is_short(), Flag::BodyTruncated);
             }
             Rest::Json(held, cut) => {
-                let mut doc = Doc::default();
+                let mut doc = Scratch::new();
                 let declared = self.head.inference_header_length.as_deref();
                 let complete = !cut && !short && !gone && !self.partial;
                 let mut framed = Framed::split(self.ask.wire, declared, &held, complete);

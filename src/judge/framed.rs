@@ -5,7 +5,7 @@
 //! document's own end is taken then, to see what there is.
 
 use crate::verdict::Wire;
-use crate::wire::{Doc, Value};
+use crate::wire::{Scratch, Value};
 
 /// A body in its two parts.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl<'a> Framed<'a> {
         let Some(declared) = declared.filter(|_| wire == Wire::KserveInfer) else { return plain };
         let at = declared.trim().parse::<usize>().ok();
         if let Some((json, tail)) = at.and_then(|at| body.split_at_checked(at)) {
-            let mut doc = Doc::default();
+            let mut doc = Scratch::new();
             let (root, odd) = doc.parse(json);
             if odd.cut || (!odd.broken && root.is_some_and(|r| r.after().trim_ascii().is_empty())) {
                 return Self { json, tail, broken: false };
@@ -31,7 +31,7 @@ impl<'a> Framed<'a> {
         } else if at.is_some() && !complete {
             return plain; // the rest was not seen
         }
-        let mut doc = Doc::default();
+        let mut doc = Scratch::new();
         let end = doc.parse(body).0.map_or(body.len(), |root| body.len() - root.after().len());
         let (json, tail) = body.split_at(end);
         Self { json, tail, broken: true }

@@ -16,10 +16,12 @@ mod alternatives;
 mod lex;
 mod number;
 mod scan;
+mod scratch;
 mod value;
 
 pub use alternatives::{Entry, Span};
 pub(super) use number::list as numbers;
+pub use scratch::Scratch;
 pub use value::Value;
 pub(super) use value::decode;
 
