@@ -96,6 +96,23 @@ impl Gibberish {
 
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) {
+        // The common case: no block can end here, and nothing in it begins or ends code.
+        if self.block.len() + piece.len() < BLOCK_BYTES && !self.in_code && is_simple(piece.as_bytes()) {
+            self.backticks = 0;
+            for part in piece.split_inclusive(|c: char| c.is_ascii_whitespace() || c == '\x0b') {
+                let (word, blank) = match part.as_bytes().last() {
+                    Some(b' ' | b'\t'..=b'\r') => part.split_at(part.len() - 1),
+                    _ => (part, ""),
+                };
+                self.block.push_str(word);
+                if !blank.is_empty() {
+                    self.end_word();
+                    self.block.push_str(blank);
+                    self.word_at = self.block.len();
+                }
+            }
+            return;
+        }
         for c in piece.chars() {
             if c == '`' {
                 self.backticks += 1;
@@ -198,6 +215,11 @@ impl Gibberish {
     }
 }
 
+/// Whether a piece is ASCII without a backtick.
+fn is_simple(piece: &[u8]) -> bool {
+    piece.iter().fold(true, |simple, b| simple & b.is_ascii() & (*b != b'`'))
+}
+
 /// Log-odds that a block comes from a damaged model.
 fn odds(block: &str) -> f32 {
     if is_lettered(block) {
@@ -245,6 +267,11 @@ const MIN_LABELS: usize = 8;
 fn is_lettered(block: &str) -> bool {
     let (mut words, mut labels) = (0, 0);
     for word in block.split_whitespace() {
+        // Long ones in a hurry: letters alone.
+        if word.len() > 2 && word.bytes().all(|b| b.is_ascii_alphabetic()) {
+            words += 1;
+            continue;
+        }
         let word = word.trim_matches(|c: char| !c.is_alphanumeric());
         let Some(first) = word.chars().find(|c| c.is_alphabetic()) else { continue };
         words += 1;

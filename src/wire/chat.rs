@@ -197,6 +197,12 @@ impl<'a> Parts<'a> {
 }
 
 pub(super) fn message_events(message: Value<'_>, choice: u32, emit: &mut Emit<'_>) {
+    if let Some(content) = only_content(message) {
+        if let Some(content) = content {
+            text_of(content, choice, Channel::Text, emit);
+        }
+        return;
+    }
     let reasoning = ["reasoning_content", "reasoning", "thinking"]
         .iter()
         .filter_map(|name| message.field(name))
@@ -228,6 +234,22 @@ pub(super) fn message_events(message: Value<'_>, choice: u32, emit: &mut Emit<'_
     if let Some(call) = message.field("function_call") {
         tool_call(call, choice, emit);
     }
+}
+
+/// The content of a message that has nothing else, as nearly every piece of a stream; `None` for any other.
+fn only_content(message: Value<'_>) -> Option<Option<Value<'_>>> {
+    let mut content = None;
+    let mut members = message.members();
+    let simple = message.is_object()
+        && members.all(|(name, value)| match name.span() {
+            b"content" => {
+                content = Some(value);
+                true
+            }
+            b"role" => true,
+            name => value.is_null() && !name.contains(&b'\\'), // which may spell any name
+        });
+    simple.then(|| content.filter(|c| !c.is_null()))
 }
 
 pub(super) fn tool_calls(holder: Value<'_>, choice: u32, emit: &mut Emit<'_>) {

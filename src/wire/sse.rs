@@ -62,6 +62,10 @@ impl Sse {
     pub fn push(&mut self, bytes: &[u8], mut emit: impl FnMut(Event<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
+            if let Some(behind) = self.whole_event(rest, &mut emit) {
+                rest = behind;
+                continue;
+            }
             if std::mem::take(&mut self.after_cr) && rest[0] == b'\n' {
                 rest = &rest[1..];
                 continue;
@@ -83,6 +87,22 @@ impl Sse {
                 self.line = if held.capacity() > KEPT { Vec::new() } else { held };
             }
         }
+    }
+
+    /// Gives out an event of one data line that begins here and is here as a whole, as nearly all are, without keeping
+    /// it first; what stands behind it.
+    fn whole_event<'b>(&mut self, bytes: &'b [u8], emit: &mut impl FnMut(Event<'_>)) -> Option<&'b [u8]> {
+        let waits = self.after_cr || self.line_too_long || self.has_data || self.data_too_long;
+        let value = bytes.strip_prefix(b"data:").filter(|_| !waits && self.line.is_empty())?;
+        let end = line_end(value)?;
+        let (value, behind) = (&value[..end], value[end..].strip_prefix(b"\n\n")?);
+        if value.len() + b"data:".len() > self.limit {
+            return None;
+        }
+        self.started = true;
+        emit(Event::Data { name: &self.name, data: value.strip_prefix(b" ").unwrap_or(value) });
+        self.name.clear();
+        Some(behind)
     }
 
     /// Ends the stream; what still waits for its line end or blank line is given out.

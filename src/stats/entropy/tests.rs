@@ -161,3 +161,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_exponential_is_right_within_two_units_of_the_last_place() {
+    let mut worst = 0;
+    for i in 0..=400_000 {
+        let x = -f64::from(i) * 1e-4;
+        let near = [x, x.next_down().max(FLOOR_LOGPROB), x.next_up().min(0.0), x / 40.0];
+        for x in near {
+            worst = worst.max(exp(x).to_bits().abs_diff(x.exp().to_bits()));
+        }
+    }
+    assert!(worst <= 2, "{worst}");
+    assert_eq!(exp(0.0).to_bits(), 1_f64.to_bits());
+}

@@ -83,6 +83,9 @@ fn is_sorted(block: &str) -> bool {
 
 /// An address, a key, a checksum: long, without blanks, and of what such things are made.
 pub(super) fn is_opaque(word: &str) -> bool {
+    if word.len() < KEY_CHARS {
+        return false; // nearly every word
+    }
     let word = word.trim_matches(|c: char| c.is_whitespace() || "\"'`,;()[]{}<>".contains(c));
     if word.len() < OPAQUE_CHARS {
         return word.len() >= KEY_CHARS && has_all_kinds(word) && is_base64(word);

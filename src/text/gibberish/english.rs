@@ -66,10 +66,12 @@ pub(super) struct Word {
     pub(super) known: bool,
     /// Among the commonest.
     pub(super) function: bool,
+    /// Too common to tell what a text is about.
+    pub(super) common: bool,
 }
 
 pub(super) struct English {
-    ranks: HashMap<&'static str, u16>,
+    ranks: HashMap<&'static str, u16, foldhash::fast::FixedState>,
 }
 
 /// The model, read once.
@@ -83,7 +85,12 @@ impl English {
     pub(super) fn word(&self, word: &str, lower: &str) -> Word {
         let rank = self.ranks.get(lower).copied().unwrap_or(u16::MAX);
         let known = rank < COMMON || is_known(lower);
-        Word { symbol: Symbol(symbol(word, lower, rank, known)), known, function: rank < FUNCTION }
+        Word {
+            symbol: Symbol(symbol(word, lower, rank, known)),
+            known,
+            function: rank < FUNCTION,
+            common: rank < COMMON,
+        }
     }
 
     /// Whether the word is too common to tell what a text is about.
@@ -117,6 +124,27 @@ impl English {
         }
         UNSEEN_LETTER + extra
     }
+
+    /// The same for each of many characters, `text` beginning with the three before the first of them. The table lies
+    /// far away: where each run should stand is looked at before any is judged, so that they come together.
+    pub(super) fn spellings(text: &[char], mut each: impl FnMut(f32)) {
+        const TOGETHER: usize = 32;
+        let mut first = [(0_u8, 0_u8, 0_u8); TOGETHER];
+        for part in (3..text.len()).step_by(TOGETHER) {
+            let part = &text[part - 3..(part + TOGETHER).min(text.len())];
+            let runs = || part.windows(4).map(|run| [run[0], run[1], run[2], run[3]]);
+            for (slot, run) in first.iter_mut().zip(runs()) {
+                let key = key(run.iter().map(|c| u32::from(*c)));
+                let at = SPELLING_AT + 2 * (key as usize & (SPELLING_SLOTS - 1));
+                *slot = (TABLES[at], TABLES[at + 1], (key >> 24) as u8);
+            }
+            for (slot, run) in first.iter().zip(runs()) {
+                let (value, print, wanted) = *slot;
+                let found = print == wanted && (value, print) != (0, 0);
+                each(if found { sixteenths(value) } else { Self::spelling(run) });
+            }
+        }
+    }
 }
 
 /// Whether the filter holds a word (letter case folded).
@@ -146,7 +174,7 @@ fn symbol(word: &str, lower: &str, rank: u16, known: bool) -> u16 {
     if lower.ends_with("'s") {
         return POSSESSIVE;
     }
-    let letters = word.chars().count();
+    let letters = if word.is_ascii() { word.len() } else { word.chars().count() };
     if letters > 1 && word.chars().all(|c| c.is_uppercase() || c == '\'') {
         return UPPER;
     }

@@ -10,17 +10,17 @@ const WEIGHTS: &str = include_str!("network.txt");
 /// Standardised features beyond this say no more.
 const CLIP: f32 = 4.0;
 
-/// One hidden unit.
-struct Unit {
-    weights: [f32; FEATURES],
-    bias: f32,
-    out: f32,
-}
+/// Hidden units that are made room for.
+const MOST_UNITS: usize = 64;
 
 pub(super) struct Network {
     mean: [f32; FEATURES],
     scale: [f32; FEATURES],
-    units: Vec<Unit>,
+    units: usize,
+    /// Weights of a feature in all units, side by side: the sums of the units grow together, in the vector units.
+    weights: Vec<[f32; MOST_UNITS]>,
+    biases: [f32; MOST_UNITS],
+    outs: [f32; MOST_UNITS],
     bias: f32,
 }
 
@@ -40,21 +40,32 @@ impl Network {
         });
         let mean = lines.next()?.try_into().ok()?;
         let scale = lines.next()?.try_into().ok()?;
-        let mut units = Vec::new();
+        let mut this = Self { mean, scale, weights: vec![[0.0; MOST_UNITS]; FEATURES], ..Self::blind() };
         for line in lines {
             match *line.as_slice() {
-                [bias] => return Some(Self { mean, scale, units, bias }),
-                [ref weights @ .., bias, out] => {
-                    units.push(Unit { weights: weights.try_into().ok()?, bias, out });
+                [bias] => return Some(Self { bias, ..this }),
+                [ref weights @ .., bias, out] if weights.len() == FEATURES && this.units < MOST_UNITS => {
+                    let unit = this.units;
+                    this.weights.iter_mut().zip(weights).for_each(|(all, weight)| all[unit] = *weight);
+                    (this.biases[unit], this.outs[unit]) = (bias, out);
+                    this.units += 1;
                 }
-                [] => return None,
+                _ => return None,
             }
         }
         None
     }
 
-    fn blind() -> Self {
-        Self { mean: [0.0; FEATURES], scale: [0.0; FEATURES], units: Vec::new(), bias: -f32::MAX }
+    const fn blind() -> Self {
+        Self {
+            mean: [0.0; FEATURES],
+            scale: [0.0; FEATURES],
+            units: 0,
+            weights: Vec::new(),
+            biases: [0.0; MOST_UNITS],
+            outs: [0.0; MOST_UNITS],
+            bias: -f32::MAX,
+        }
     }
 
     /// Log-odds of damage.
@@ -63,10 +74,12 @@ impl Network {
         for ((x, mean), scale) in x.iter_mut().zip(&self.mean).zip(&self.scale) {
             *x = ((*x - mean) * scale).clamp(-CLIP, CLIP);
         }
-        self.units.iter().fold(self.bias, |sum, unit| {
-            let dot: f32 = unit.weights.iter().zip(&x).map(|(w, x)| w * x).sum();
-            unit.out.mul_add((dot + unit.bias).tanh(), sum)
-        })
+        let mut sums = [0.0; MOST_UNITS];
+        for (weights, x) in self.weights.iter().zip(&x) {
+            sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += weight * x);
+        }
+        let units = sums.iter().zip(&self.biases).zip(&self.outs).take(self.units);
+        units.fold(self.bias, |odds, ((sum, bias), out)| out.mul_add((sum + bias).tanh(), odds))
     }
 }
 
@@ -77,7 +90,7 @@ mod tests {
     #[test]
     fn the_weights_can_be_read() {
         let network = Network::read(WEIGHTS).expect("well formed");
-        assert!(network.units.len() >= 16);
+        assert!(network.units >= 16);
         assert!(network.odds(&[0.0; FEATURES]).is_finite());
     }
 

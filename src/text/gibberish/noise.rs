@@ -37,7 +37,7 @@ const MOJIBAKE_PAIRS: usize = 6;
 
 /// Whether a block is noise; `features` are its own.
 pub(super) fn is_noise(block: &str, features: &[f32; FEATURES]) -> bool {
-    if mojibake_pairs(block) >= MOJIBAKE_PAIRS || fragments::is_salad(block, features) {
+    if !block.is_ascii() && mojibake_pairs(block) >= MOJIBAKE_PAIRS || fragments::is_salad(block, features) {
         return true;
     }
     let changes = changes(block);
@@ -101,21 +101,41 @@ fn mojibake_pairs(text: &str) -> usize {
 /// Changes between small letters, capitals, digits and signs inside words, for each character; a capital at a
 /// word's beginning is none.
 fn changes(text: &str) -> f32 {
+    const BLANK: u8 = 4;
+    const fn of_ascii(c: u8) -> u8 {
+        match c {
+            b'a'..=b'z' => 0,
+            b'A'..=b'Z' => 1,
+            b'0'..=b'9' => 2,
+            b' ' | b'\t'..=b'\r' => BLANK,
+            _ => 3,
+        }
+    }
+    static ASCII: [u8; 128] = {
+        let mut kinds = [0; 128];
+        let mut c = 0_u8;
+        while c < 128 {
+            kinds[c as usize] = of_ascii(c);
+            c += 1;
+        }
+        kinds
+    };
     let kind = |c: char| match c {
+        _ if c.is_ascii() => ASCII[c as usize & 127],
+        _ if c.is_whitespace() => BLANK,
         _ if c.is_lowercase() => 0,
         _ if c.is_uppercase() => 1,
         _ if c.is_numeric() => 2,
         _ => 3,
     };
     let (mut changes, mut all) = (0_u16, 0_u16);
-    let mut before = ' ';
+    let mut before = BLANK;
     for c in text.chars() {
         all = all.saturating_add(1);
-        if !before.is_whitespace() && !c.is_whitespace() {
-            let (a, b) = (kind(before), kind(c));
-            changes += u16::from(a != b && (a, b) != (1, 0));
-        }
-        before = c;
+        let this = kind(c);
+        changes +=
+            u16::from((before != BLANK) & (this != BLANK) & (before != this) & ((before, this) != (1, 0)));
+        before = this;
     }
     f32::from(changes) / f32::from(all.max(1))
 }

@@ -324,3 +324,19 @@ fn chunks_do_not_matter() {
         assert!((whole.evidence() - pieces.evidence()).abs() < 1e-9);
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn pieces_do_not_matter(text in "([a-z ]{1,9}|[ -~]{1,6}|```|`|\n|é|https://a\\.example/[a-z0-9]{1,30} ){0,120}", size in 1..40_usize) {
+        let watched = |pieces: &mut dyn Iterator<Item = &str>| {
+            let mut watch = Gibberish::new(Arc::default());
+            pieces.for_each(|piece| watch.push(piece));
+            watch.finish();
+            (watch.blocks, watch.sum.to_bits(), watch.most.to_bits())
+        };
+        let chars: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let cuts: Vec<usize> = chars.iter().copied().step_by(size).chain([text.len()]).collect();
+        let whole = watched(&mut std::iter::once(text.as_str()));
+        assert_eq!(whole, watched(&mut cuts.windows(2).map(|w| &text[w[0]..w[1]])));
+    }
+}

@@ -27,6 +27,17 @@ impl Grams {
         if self.closed {
             return;
         }
+        if piece.is_ascii() {
+            for b in piece.bytes() {
+                if matches!(b, b' ' | b'\t'..=b'\r') {
+                    self.end_word();
+                } else {
+                    let so_far = if self.word == 0 { SEED } else { self.word };
+                    self.word = mix(so_far, u32::from(b));
+                }
+            }
+            return;
+        }
         for c in piece.chars() {
             if c.is_whitespace() {
                 self.end_word();

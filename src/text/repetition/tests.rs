@@ -178,3 +178,15 @@ fn chunks_do_not_change_the_grams() {
     }
     assert_eq!(whole.seq_rep_4(), pieces.seq_rep_4());
 }
+
+proptest::proptest! {
+    #[test]
+    fn four_grams_of_ascii_pieces_are_those_of_the_whole_text(words in "([a-c]{1,3}[ \n\x0b]){0,40}", size in 1..9_usize) {
+        let text = format!("{words}\u{e9}");
+        let (mut whole, mut pieces) = (Grams::default(), Grams::default());
+        whole.push(&text); // by characters, since not all of it is ASCII
+        words.as_bytes().chunks(size).for_each(|piece| pieces.push(std::str::from_utf8(piece).expect("ASCII")));
+        pieces.push("\u{e9}");
+        assert_eq!(whole.seq_rep_4(), pieces.seq_rep_4());
+    }
+}

@@ -5,8 +5,8 @@
 //! or with what a strict reader refuses is left to the steps, which come to the same. So is one without a token: that
 //! is an object of logprobs by their tokens, one of which reads `id`.
 
-use super::lex::{number_end, numbers, plain_length, plain_string, space, whole_numbers, word};
-use super::number::rough;
+use super::lex::{is_space, number_end, numbers, plain_length, plain_string, space, whole_numbers, word};
+use super::number::{fixed, rough};
 use super::scan::Scan;
 use super::value::{Escape, unescape};
 use super::{Kind, MAX_DEPTH, MAX_NODES};
@@ -83,11 +83,16 @@ impl<const QUICK: bool> Scan<'_, QUICK> {
             if nodes + 2 * MAX_MEMBERS >= MAX_NODES {
                 return None;
             }
-            at = space(text, at);
-            let (entry, end, members) = entry(text, at)?;
+            if text.get(at).is_some_and(|b| is_space(*b)) {
+                at = space(text, at);
+            }
+            let (entry, end, members) = match compact(text, at) {
+                Some((entry, end)) => (entry, end, 3),
+                None => entry(text, at)?,
+            };
             self.entries.push(entry);
             nodes += 1 + 2 * members;
-            at = space(text, end);
+            at = if text.get(end).is_some_and(|b| is_space(*b)) { space(text, end) } else { end };
             match text.get(at)? {
                 b',' => at += 1,
                 b']' => return Some((at + 1, nodes - before)),
@@ -97,8 +102,34 @@ impl<const QUICK: bool> Scan<'_, QUICK> {
     }
 }
 
-/// The alternative that begins at `at`, where it ends, and how many members it has.
+/// The alternative that begins at `at`, and where it ends, if it is written as nearly all are: the three members in the
+/// order of the API or in that of the alphabet, nothing between them, a plain token, a logprob with a point.
 #[inline]
+fn compact(text: &[u8], at: usize) -> Option<(Entry, usize)> {
+    let name =
+        |at: usize, name: &[u8]| text.get(at..at + name.len()).filter(|n| *n == name).map(|n| at + n.len());
+    let (token, bytes, logprob, behind, end);
+    if let Some(at) = name(at, b"{\"token\":") {
+        token = (at, plain_string(text, at)?);
+        (logprob, behind) = fixed(text, name(token.1, b",\"logprob\":")?)?;
+        let at = name(behind, b",\"bytes\":[")? - 1;
+        bytes = (at, whole_numbers(text, at)?);
+        end = bytes.1;
+    } else {
+        let at = name(at, b"{\"bytes\":[")? - 1;
+        bytes = (at, whole_numbers(text, at)?);
+        (logprob, behind) = fixed(text, name(bytes.1, b",\"logprob\":")?)?;
+        let at = name(behind, b",\"token\":")?;
+        token = (at, plain_string(text, at)?);
+        end = token.1;
+    }
+    let entry =
+        Entry { token: Span::new(token.0 + 1, token.1 - 1), bytes: Span::new(bytes.0, bytes.1), logprob };
+    (text.get(end) == Some(&b'}')).then_some((entry, end + 1))
+}
+
+/// The alternative that begins at `at`, where it ends, and how many members it has.
+#[cold]
 fn entry(text: &[u8], mut at: usize) -> Option<(Entry, usize, usize)> {
     const TOKEN: u64 = u64::from_le_bytes(*b"\"token\":");
     const BYTES: u64 = u64::from_le_bytes(*b"\"bytes\":");
@@ -109,30 +140,34 @@ fn entry(text: &[u8], mut at: usize) -> Option<(Entry, usize, usize)> {
     at += 1;
     let mut entry = Entry::EMPTY;
     for members in 1..=MAX_MEMBERS {
-        at = space(text, at);
-        match word(text, at)? {
+        let mut name = word(text, at)?;
+        if is_space(name as u8) {
+            at = space(text, at);
+            name = word(text, at)?;
+        }
+        match name {
             TOKEN => {
-                at = space(text, at + 8);
-                let end = string(text, at)?;
-                entry.token = Span::new(at + 1, end - 1);
-                at = end;
+                let start = at + 8;
+                (entry.token, at) = match plain_string(text, start) {
+                    Some(end) => (Span::new(start + 1, end - 1), end),
+                    None => string(text, start)?,
+                };
             }
             LOGPROB if text.get(at + 8..at + 10) == Some(b"\":") => {
-                at = space(text, at + 10);
-                (entry.logprob, at) = match null(text, at) {
-                    Some(end) => (f64::NAN, end),
-                    None => rough(text, at)?,
+                (entry.logprob, at) = match fixed(text, at + 10) {
+                    Some(found) => found,
+                    None => logprob(text, at + 10)?,
                 };
             }
             BYTES => {
-                at = space(text, at + 8);
-                at = match null(text, at) {
-                    Some(end) => end,
-                    None => {
-                        let end = bytes(text, at)?;
-                        entry.bytes = Span::new(at, end);
-                        end
-                    }
+                let start = at + 8;
+                let end = if text.get(start) == Some(&b'[') { whole_numbers(text, start) } else { None };
+                (entry.bytes, at) = match end {
+                    Some(end) => (Span::new(start, end), end),
+                    None => match numbers_or_null(text, start)? {
+                        (Some(bytes), end) => (bytes, end),
+                        (None, end) => (entry.bytes, end),
+                    },
                 };
             }
             name if name as u32 == u32::from_le_bytes(*b"\"id\"") && text[at + 4] == b':' => {
@@ -141,7 +176,9 @@ fn entry(text: &[u8], mut at: usize) -> Option<(Entry, usize, usize)> {
             }
             _ => return None,
         }
-        at = space(text, at);
+        if text.get(at).is_some_and(|b| is_space(*b)) {
+            at = space(text, at);
+        }
         match text.get(at)? {
             b',' => at += 1,
             b'}' => return (entry.token != Span::NONE).then_some((entry, at + 1, members)),
@@ -151,28 +188,19 @@ fn entry(text: &[u8], mut at: usize) -> Option<(Entry, usize, usize)> {
     None
 }
 
-/// Where the `null` at `at` ends, if one stands there.
-#[inline]
-fn null(text: &[u8], at: usize) -> Option<usize> {
-    (text.get(at) == Some(&b'n') && text.get(at..at + 4) == Some(b"null")).then_some(at + 4)
-}
-
-/// Where the string at `at` ends, escapes and all; `None` if a strict reader refuses it.
-#[inline]
-fn string(text: &[u8], at: usize) -> Option<usize> {
-    plain_string(text, at).or_else(|| escaped(text, at))
-}
-
+/// What stands between the quotes of the string at `at`, escapes and all, and where it ends; `None` if a strict reader
+/// refuses it.
 #[cold]
-fn escaped(text: &[u8], at: usize) -> Option<usize> {
-    if *text.get(at)? != b'"' {
+fn string(text: &[u8], at: usize) -> Option<(Span, usize)> {
+    let start = space(text, at);
+    if *text.get(start)? != b'"' {
         return None;
     }
-    let mut at = at + 1;
+    let mut at = start + 1;
     loop {
         at += plain_length(&text[at..])?;
         match text[at] {
-            b'"' => return Some(at + 1),
+            b'"' => return Some((Span::new(start + 1, at), at + 1)),
             b'\\' => {
                 let (_, length, oddness) = unescape(&text[at..]);
                 if oddness == Escape::Unknown {
@@ -185,17 +213,28 @@ fn escaped(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the array of numbers at `at` ends; it may be empty.
-#[inline]
-fn bytes(text: &[u8], at: usize) -> Option<usize> {
-    if *text.get(at)? != b'[' {
-        return None;
-    }
-    whole_numbers(text, at).or_else(|| any_numbers(text, at))
+/// A logprob of any standard form, or none.
+#[cold]
+fn logprob(text: &[u8], at: usize) -> Option<(f64, usize)> {
+    let at = space(text, at);
+    if is_null(text, at) { Some((f64::NAN, at + 4)) } else { rough(text, at) }
 }
 
+/// An array of standard numbers, which may be empty, or none, and where it ends.
 #[cold]
-fn any_numbers(text: &[u8], at: usize) -> Option<usize> {
-    let inside = space(text, at + 1);
-    if text.get(inside) == Some(&b']') { Some(inside + 1) } else { numbers(text, at) }
+fn numbers_or_null(text: &[u8], at: usize) -> Option<(Option<Span>, usize)> {
+    let start = space(text, at);
+    if is_null(text, start) {
+        return Some((None, start + 4));
+    }
+    if *text.get(start)? != b'[' {
+        return None;
+    }
+    let inside = space(text, start + 1);
+    let end = if text.get(inside) == Some(&b']') { inside + 1 } else { numbers(text, start)? };
+    Some((Some(Span::new(start, end)), end))
+}
+
+fn is_null(text: &[u8], at: usize) -> bool {
+    text.get(at..at + 4) == Some(b"null")
 }

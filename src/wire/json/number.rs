@@ -4,6 +4,8 @@ use super::lex::{ONES, leading_digits, strict_number, word};
 
 /// So many digits an unsigned word always holds.
 const MOST_DIGITS: usize = 19;
+/// Eight of the digit 0.
+const ZEROS: u64 = ONES * b'0' as u64;
 const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 const POWERS: [f64; MOST_DIGITS + 1] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
@@ -47,45 +49,51 @@ fn other(text: &[u8], start: usize) -> Option<(f64, usize)> {
     Some((rough_token(&text[start..end])?, end))
 }
 
-/// One with a point or none and no exponent. Its digits are counted and read in the same registers; how many there are
-/// decides nothing but the shifts, since no guess at it would be right.
-#[inline]
-fn fixed(text: &[u8], start: usize) -> Option<(f64, usize)> {
-    let negative = text.get(start) == Some(&b'-');
-    let at = start + usize::from(negative);
-    let first = word(text, at)?;
-    let whole = leading_digits(first);
-    if whole == 0 || whole == 8 || whole > 1 && first as u8 == b'0' {
+/// One below zero with a point, one or two digits before it and no exponent, as logprobs are. How many digits its
+/// fraction has decides nothing but shifts, since no guess at it would be right; what stands before hardly changes from
+/// one to the next.
+#[inline(always)]
+pub(super) fn fixed(text: &[u8], start: usize) -> Option<(f64, usize)> {
+    let bytes = text.get(start..)?.first_chunk::<WINDOW>()?;
+    let digit = |i: usize| u64::from(bytes[i] - b'0');
+    let (value, length) = match bytes {
+        [b'-', b'0'..=b'9', b'.', ..] => fraction::<3>(bytes, digit(1))?,
+        [b'-', b'1'..=b'9', b'0'..=b'9', b'.', ..] => fraction::<4>(bytes, digit(1) * 10 + digit(2))?,
+        _ => return None,
+    };
+    Some((-value, start + length))
+}
+
+/// A sign, two digits, the point, two words of digits, two more digits and what comes behind.
+const WINDOW: usize = 23;
+
+/// The value and the length of a number whose fraction begins at `FROM`, behind a whole part of this value.
+#[inline(always)]
+fn fraction<const FROM: usize>(bytes: &[u8; WINDOW], whole: u64) -> Option<(f64, usize)> {
+    let (first, second) = (word(bytes, FROM)?, word(bytes, FROM + 8)?);
+    let (a, b) = (leading_digits(first), leading_digits(second));
+    let b = if a == 8 { b } else { 0 };
+    let mut mantissa = (whole * TENS[a] + few_digits(first, a)) * TENS[b] + few_digits(second, b);
+    let mut count = a + b;
+    // A double has seventeen digits; zeros may stand before them.
+    while (16..18).contains(&count)
+        && bytes[FROM + count].is_ascii_digit()
+        && mantissa < TENS[8] * TENS[8] * 10
+    {
+        mantissa = mantissa * 10 + u64::from(bytes[FROM + count] - b'0');
+        count += 1;
+    }
+    if count == 0 || matches!(bytes[FROM + count], b'0'..=b'9' | b'e' | b'E') {
         return None;
     }
-    let mut mantissa = few_digits(first, whole);
-    let (mut end, mut fraction) = (at + whole, 0);
-    if text[end] == b'.' {
-        let (first, second, third) = (word(text, end + 1)?, word(text, end + 9)?, word(text, end + 17)?);
-        let (a, b, c) = (leading_digits(first), leading_digits(second), leading_digits(third));
-        let b = if a == 8 { b } else { 0 };
-        let c = if b == 8 { c } else { 0 };
-        fraction = a + b + c;
-        if a == 0 || whole + fraction > MOST_DIGITS {
-            return None;
-        }
-        mantissa = mantissa * TENS[a] + few_digits(first, a);
-        mantissa = mantissa * TENS[b] + few_digits(second, b);
-        mantissa = mantissa * TENS[c] + few_digits(third, c);
-        end += 1 + fraction;
-    }
-    if matches!(text.get(end), Some(b'e' | b'E')) {
-        return None;
-    }
-    let value = mantissa as f64 / POWERS[fraction];
-    Some((if negative { -value } else { value }, end))
+    Some((mantissa.cast_signed() as f64 / POWERS[count], FROM + count))
 }
 
 /// The number that the first `n` of eight bytes are, all of them digits (see [`eight_digits`]).
 #[inline]
 fn few_digits(word: u64, n: usize) -> u64 {
     // Digits that go in front are zeros.
-    eight_digits((word ^ (ONES * u64::from(b'0'))).checked_shl(64 - 8 * n as u32).unwrap_or(0))
+    eight_digits((word ^ ZEROS).checked_shl(64 - 8 * n as u32).unwrap_or(0))
 }
 
 /// Eight digits, the first lowest, in three multiplications (D. Lemire, "Quickly parsing eight digits", 2018).
@@ -125,7 +133,7 @@ fn decimal(token: &[u8], most: usize) -> Option<f64> {
 fn take_digits(text: &[u8], number: &mut u64) -> usize {
     let mut at = 0;
     while let Some(word) = word(text, at).filter(|word| leading_digits(*word) == 8) {
-        let eight = eight_digits(word ^ (ONES * u64::from(b'0')));
+        let eight = eight_digits(word ^ ZEROS);
         *number = number.wrapping_mul(100_000_000).wrapping_add(eight);
         at += 8;
     }
