@@ -424,8 +424,12 @@ fn one_model_of_a_server_that_fails_takes_no_other_model_out_of_traffic() {
         );
     }
     assert_eq!((daemon.breaker("ollama"), daemon.breaker("ollama#broken")), ("closed".into(), "open".into()));
-    let events = daemon.ask("/v1/events?target=ollama%23broken&kind=breaker_transition");
-    assert_eq!(events["events"][0]["data"]["to"], "open", "{events}");
+    // An event is told once it is on disk.
+    let event = wait_for("the event of the opening", Duration::from_secs(10), || {
+        let mut events = daemon.ask("/v1/events?target=ollama%23broken&kind=breaker_transition");
+        Some(events["events"][0].take()).filter(|event| !event.is_null())
+    });
+    assert_eq!(event["data"]["to"], "open", "{event}");
 }
 
 /// The engine behind an address is replaced while the daemon runs, and later put back.
