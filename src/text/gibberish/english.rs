@@ -112,7 +112,8 @@ impl English {
         [triple, pair, alone]
     }
 
-    /// −ln P of the last of four characters after the others.
+    /// −ln P of the last of four characters after the others, looked up for itself.
+    #[cfg(test)]
     pub(super) fn spelling(run: [char; 4]) -> f32 {
         let mut extra = 0.0;
         for start in 0..3 {
@@ -125,24 +126,40 @@ impl English {
         UNSEEN_LETTER + extra
     }
 
-    /// The same for each of many characters, `text` beginning with the three before the first of them. The table lies
-    /// far away: where each run should stand is looked at before any is judged, so that they come together.
+    /// −ln P of each of many characters after the three before it, `text` beginning with three more. The table lies far
+    /// away: where many runs should stand is looked at before any is judged, so that they come together.
     pub(super) fn spellings(text: &[char], mut each: impl FnMut(f32)) {
         const TOGETHER: usize = 32;
-        let mut first = [(0_u8, 0_u8, 0_u8); TOGETHER];
         for part in (3..text.len()).step_by(TOGETHER) {
             let part = &text[part - 3..(part + TOGETHER).min(text.len())];
-            let runs = || part.windows(4).map(|run| [run[0], run[1], run[2], run[3]]);
-            for (slot, run) in first.iter_mut().zip(runs()) {
-                let key = key(run.iter().map(|c| u32::from(*c)));
-                let at = SPELLING_AT + 2 * (key as usize & (SPELLING_SLOTS - 1));
-                *slot = (TABLES[at], TABLES[at + 1], (key >> 24) as u8);
+            let all = part.len() - 3;
+            let mut costs = [0.0; TOGETHER];
+            let mut open: [u8; TOGETHER] = std::array::from_fn(|i| i as u8);
+            let (mut left, mut extra) = (all, 0.0);
+            for start in 0..3 {
+                let mut first = [(0, 0, 0); TOGETHER];
+                for (first, i) in first.iter_mut().zip(&open[..left]) {
+                    let run = &part[usize::from(*i) + start..usize::from(*i) + 4];
+                    let key = key(run.iter().map(|c| u32::from(*c)));
+                    let at = SPELLING_AT + 2 * (key as usize & (SPELLING_SLOTS - 1));
+                    *first = (key, TABLES[at], TABLES[at + 1]);
+                }
+                let mut still = 0;
+                for n in 0..left {
+                    let (key, value, print) = first[n];
+                    let cost = match (value, print) {
+                        (0, 0) => None,
+                        (value, print) if u32::from(print) == key >> 24 => Some(sixteenths(value)),
+                        _ => find(SPELLING_AT, SPELLING_SLOTS, key),
+                    };
+                    costs[usize::from(open[n])] = cost.unwrap_or(UNSEEN_LETTER + LETTER_BACK_OFF) + extra;
+                    open[still] = open[n];
+                    still += usize::from(cost.is_none());
+                }
+                left = still;
+                extra += LETTER_BACK_OFF;
             }
-            for (slot, run) in first.iter().zip(runs()) {
-                let (value, print, wanted) = *slot;
-                let found = print == wanted && (value, print) != (0, 0);
-                each(if found { sixteenths(value) } else { Self::spelling(run) });
-            }
+            costs[..all].iter().for_each(|cost| each(*cost));
         }
     }
 }

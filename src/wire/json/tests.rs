@@ -243,8 +243,9 @@ fn numbers_of_every_length_and_form_are_read_as_a_strict_reader_reads_them() {
         for text in
             [text.clone(), format!("[{text}]"), format!("[1,{text},0]"), format!("[{{\"logprob\":{text}}}]")]
         {
-            if let Some((number, end)) = number::rough(text.as_bytes(), 0) {
-                let exact = number::rough_token(&text.as_bytes()[..end]).expect("a number");
+            let padded = format!("{text}{:24}", ","); // room for what reads many bytes at once
+            if let Some((number, end)) = number::rough(padded.as_bytes(), 0) {
+                let exact = number::rough_token(&padded.as_bytes()[..end]).expect("a number");
                 assert_eq!(number.to_bits(), exact.to_bits(), "{text}");
             }
             let strict = serde_json::from_str::<serde_json::Value>(&text);
