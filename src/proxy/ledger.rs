@@ -23,7 +23,8 @@ use crate::monitor::Observed;
 use crate::plan::{FaultKind, Route};
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
 use crate::spend::{Nano, Scopes};
-use crate::upstream::{Failure, headers::hex};
+use crate::upstream::Failure;
+use crate::upstream::headers::fresh_id;
 use crate::verdict::{FaultClass, Flag, Mode, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
@@ -94,7 +95,7 @@ impl Ledger {
             live: opening.live,
             route: opening.route,
             wire: opening.wire,
-            id: new_id(),
+            id: fresh_id(),
             trace: std::str::from_utf8(&opening.trace).unwrap_or_default().into(),
             workflow: opening.workflow,
             ask: opening.ask,
@@ -458,11 +459,4 @@ impl Drop for Ledger {
             self.close();
         }
     }
-}
-
-/// A fresh id of 16 hexadecimal digits.
-fn new_id() -> Arc<str> {
-    let mut id = [0; 16];
-    hex(&fastrand::u64(..).to_be_bytes(), &mut id);
-    std::str::from_utf8(&id).unwrap_or_default().into()
 }
