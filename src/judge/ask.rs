@@ -75,7 +75,7 @@ impl Ask {
     /// Reads the request's body.
     #[must_use]
     pub fn parse(wire: Wire, body: &[u8]) -> Self {
-        let mut doc = Scratch::new();
+        let mut doc = Scratch::default();
         let (root, odd) = doc.parse(body);
         let root = root.filter(|r| r.is_object() && !odd.broken && !odd.cut);
         let Some(root) = root else { return Self::unreadable(wire, body) };

@@ -119,7 +119,7 @@ impl Seen<'_> {
                 raise(short && self.is_short(), Flag::BodyTruncated);
             }
             Rest::Json(held, cut) => {
-                let mut doc = Scratch::new();
+                let mut doc = Scratch::default();
                 let declared = self.head.inference_header_length.as_deref();
                 let complete = !cut && !short && !gone && !self.partial;
                 let mut framed = Framed::split(self.ask.wire, declared, &held, complete);

@@ -23,7 +23,7 @@ impl<'a> Framed<'a> {
         let Some(declared) = declared.filter(|_| wire == Wire::KserveInfer) else { return plain };
         let at = declared.trim().parse::<usize>().ok();
         if let Some((json, tail)) = at.and_then(|at| body.split_at_checked(at)) {
-            let mut doc = Scratch::new();
+            let mut doc = Scratch::default();
             let (root, odd) = doc.parse(json);
             if odd.cut || (!odd.broken && root.is_some_and(|r| r.after().trim_ascii().is_empty())) {
                 return Self { json, tail, broken: false };
@@ -31,7 +31,7 @@ impl<'a> Framed<'a> {
         } else if at.is_some() && !complete {
             return plain; // the rest was not seen
         }
-        let mut doc = Scratch::new();
+        let mut doc = Scratch::default();
         let end = doc.parse(body).0.map_or(body.len(), |root| body.len() - root.after().len());
         let (json, tail) = body.split_at(end);
         Self { json, tail, broken: true }

@@ -24,7 +24,6 @@ use crate::plan::{FaultKind, Route};
 use crate::sample::{Attempt, AttemptOutcome, Done, Exchange, Outcome, Sample, Timing};
 use crate::spend::{Nano, Scopes};
 use crate::upstream::Failure;
-use crate::upstream::headers::fresh_id;
 use crate::verdict::{FaultClass, Flag, Mode, Reason, Source, Wire};
 
 /// What the caller sees when it did not wait.
@@ -95,7 +94,7 @@ impl Ledger {
             live: opening.live,
             route: opening.route,
             wire: opening.wire,
-            id: fresh_id(),
+            id: format!("{:016x}", fastrand::u64(..)).into(),
             trace: std::str::from_utf8(&opening.trace).unwrap_or_default().into(),
             workflow: opening.workflow,
             ask: opening.ask,

@@ -1,9 +1,7 @@
 //! The short way to a target in clear text: connections of our own without the layers that redirects,
 //! cookies and the like would need. On loopback they cost as much as the rest of forwarding a call.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,9 +10,7 @@ use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use reqwest::Url;
-use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::connection::{Connection, Received};
@@ -24,7 +20,9 @@ use super::idle::Idle;
 /// A client of one origin, which keeps its connections.
 #[derive(Clone, Debug)]
 pub(super) struct Clear {
-    connector: Bounded,
+    connector: HttpConnector,
+    /// For connecting, if there is one.
+    limit: Option<Duration>,
     origin: Uri,
     idle: Arc<Idle>,
     /// Put together once, not for every call.
@@ -41,8 +39,7 @@ impl Clear {
         let host = host.parse().ok()?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let connector = Bounded { connector, limit: connect };
-        Some(Self { connector, origin, idle: Idle::new(idle), host })
+        Some(Self { connector, limit: connect, origin, idle: Idle::new(idle), host })
     }
 
     /// Sends a call to a path (with its query) of the origin.
@@ -78,41 +75,18 @@ impl Clear {
         }
     }
 
+    /// Connects within the limit, resolving the name included.
     async fn connect(&self) -> Result<Connection, Failure> {
-        let stream = self.connector.clone().call(self.origin.clone()).await;
-        let stream = stream.map_err(|error| Failure::of_connect(&*error))?;
+        let connecting = self.connector.clone().call(self.origin.clone());
+        let stream = match self.limit {
+            None => connecting.await,
+            Some(limit) => tokio::time::timeout(limit, connecting).await.map_err(|_| {
+                let words = format!("no connection within {} ms", limit.as_millis());
+                Failure::new(FailureKind::ConnectTimeout, words)
+            })?,
+        };
+        let stream = stream.map_err(|error| Failure::of_connect(&error))?;
         Connection::new(stream).await.map_err(|error| Failure::of_clear(&error))
-    }
-}
-
-/// Connects within a limit, if there is one, resolving the name included.
-#[derive(Clone, Debug)]
-struct Bounded {
-    connector: HttpConnector,
-    limit: Option<Duration>,
-}
-
-type Connecting<T> =
-    Pin<Box<dyn Future<Output = Result<T, Box<dyn std::error::Error + Send + Sync>>> + Send>>;
-
-impl Service<Uri> for Bounded {
-    type Response = TokioIo<TcpStream>;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
-    type Future = Connecting<Self::Response>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.connector.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, limit) = (self.connector.call(uri), self.limit);
-        Box::pin(async move {
-            let Some(limit) = limit else { return Ok(connecting.await?) };
-            match tokio::time::timeout(limit, connecting).await {
-                Ok(connected) => Ok(connected?),
-                Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-            }
-        })
     }
 }
 

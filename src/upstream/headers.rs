@@ -4,8 +4,6 @@
 //! `Connection` names among them (RFC 9110 § 7.6.1). The daemon's own `x-touchstone-*` never travel
 //! upstream, and a caller's credentials only where the target says so.
 
-use std::sync::Arc;
-
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// Headers that belong to one connection.
@@ -144,13 +142,6 @@ fn hex(bytes: &[u8], out: &mut [u8]) {
         pair[0] = DIGITS[usize::from(byte >> 4)];
         pair[1] = DIGITS[usize::from(byte & 15)];
     }
-}
-
-/// A fresh id of an exchange: 16 hexadecimal digits.
-pub(crate) fn fresh_id() -> Arc<str> {
-    let mut id = [0; 16];
-    hex(&fastrand::u64(..).to_be_bytes(), &mut id);
-    std::str::from_utf8(&id).unwrap_or_default().into()
 }
 
 /// The trace id of a valid `traceparent`.

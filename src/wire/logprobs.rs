@@ -136,7 +136,7 @@ fn alternatives<'a>(top: Option<Value<'a>>, room: &'a mut Vec<Entry>) -> &'a [En
 
 /// A token and its logprob, and what lists its alternatives.
 fn entry_of(value: Value<'_>) -> (Entry, Option<Value<'_>>) {
-    let mut entry = Entry { token: Span::NONE, bytes: Span::NONE, logprob: f64::NAN };
+    let mut entry = Entry::EMPTY;
     let mut top = None;
     for (name, value) in value.members() {
         match name.span() {

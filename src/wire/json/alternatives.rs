@@ -46,7 +46,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub(super) const EMPTY: Self = Self { token: Span::NONE, bytes: Span::NONE, logprob: f64::NAN };
+    /// Nothing known of it.
+    pub const EMPTY: Self = Self { token: Span::NONE, bytes: Span::NONE, logprob: f64::NAN };
 }
 
 /// Deepest that alternatives stand in the array's own terms: array, object, array of bytes.

@@ -13,18 +13,11 @@ thread_local! {
 #[derive(Debug)]
 pub struct Scratch(Doc);
 
-impl Scratch {
+impl Default for Scratch {
     /// The thread's own, or a fresh one where that is in use.
-    #[must_use]
-    pub fn new() -> Self {
+    fn default() -> Self {
         // A thread that is ending has none any more.
         Self(KEPT.try_with(Cell::take).ok().flatten().unwrap_or_default())
-    }
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -63,17 +56,17 @@ mod tests {
             assert!(odd.is_standard());
             root.expect("a list").items().count()
         };
-        let mut first = Scratch::new();
+        let mut first = Scratch::default();
         assert_eq!(count(&mut first, 20), 21);
         let capacity = first.nodes.capacity();
-        let mut second = Scratch::new();
+        let mut second = Scratch::default();
         assert_eq!((count(&mut second, 3), second.nodes.is_empty()), (4, false));
         drop(second);
         drop(first);
-        assert_eq!(Scratch::new().nodes.capacity(), capacity);
-        let mut large = Scratch::new();
+        assert_eq!(Scratch::default().nodes.capacity(), capacity);
+        let mut large = Scratch::default();
         assert_eq!(count(&mut large, 100_000), 100_001);
         drop(large);
-        assert!(Scratch::new().nodes.capacity() <= 1_024, "a large document leaves little");
+        assert!(Scratch::default().nodes.capacity() <= 1_024, "a large document leaves little");
     }
 }
