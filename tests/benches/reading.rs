@@ -2,12 +2,13 @@
 //!
 //! A chat stream with twenty alternatives a token, an event a token, is read by the judge as the proxy feeds it: event
 //! by event, in full depth. Printed are microseconds of processor time a token, for other shapes too, and what a stream
-//! under way holds. No sockets; one thread; about ten seconds. `-- --shape N` measures one shape alone, for profilers.
+//! under way holds. No sockets; one thread; about a quarter of a minute. `-- --shape N` measures one shape alone, for profilers.
 #![allow(clippy::print_stdout)] // a bench prints what it measured
 
 use std::hint::black_box;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use touchstone::clock::Stopwatch;
@@ -22,8 +23,8 @@ const TOKENS: usize = 400;
 /// Streams that are held at once for their memory.
 const HELD: usize = 1_000;
 /// A measurement is repeated so often, and the best counts: others only had to share the machine.
-const ROUNDS: usize = 7;
-const STREAMS_A_ROUND: usize = 60;
+const ROUNDS: usize = 100;
+const STREAMS_A_ROUND: usize = 12;
 
 /// A stream's request and its events.
 struct Stream {
@@ -99,6 +100,8 @@ fn cost(streams: &[Stream], depth: Depth) -> (f64, f64) {
 
 /// Processor time of this thread, microseconds: what others take of the machine does not count.
 fn cpu_us() -> f64 {
+    // It is brought up to date when a thread leaves the processor, or else at the next tick.
+    std::thread::sleep(Duration::from_micros(1));
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("a Linux machine tells its times");
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).expect("a number") / 1e3
@@ -142,20 +145,22 @@ fn main() {
     let streams =
         |top, choices| -> Vec<Stream> { (0..6).map(|i| Stream::new(top, choices, i * 211)).collect() };
     let shapes = [
-        ("20 alternatives, in full", streams(20, 1), Depth::Full),
-        ("20 alternatives, lightly", streams(20, 1), Depth::Light),
-        ("20 alternatives, 4 choices", streams(20, 4), Depth::Full),
-        ("5 alternatives, in full", streams(5, 1), Depth::Full),
-        ("no logprobs, in full", streams(0, 1), Depth::Full),
-        ("no logprobs, lightly", streams(0, 1), Depth::Light),
+        ("20 alternatives, in full", (20, 1), Depth::Full),
+        ("20 alternatives, lightly", (20, 1), Depth::Light),
+        ("20 alternatives, 4 choices", (20, 4), Depth::Full),
+        ("5 alternatives, in full", (5, 1), Depth::Full),
+        ("no logprobs, in full", (0, 1), Depth::Full),
+        ("no logprobs, lightly", (0, 1), Depth::Light),
     ];
     let mut arguments = std::env::args().skip(1);
     let (wanted, number) = (arguments.next(), arguments.next().and_then(|n| n.parse::<usize>().ok()));
     match (wanted.as_deref(), number.and_then(|n| shapes.get(n))) {
-        (Some("--shape"), Some((name, streams, depth))) => {
-            return println!("{name}: {:.2} µs a token", cost(streams, *depth).0);
+        (Some("--shape"), Some((name, (top, choices), depth))) => {
+            return println!("{name}: {:.3} µs a token", cost(&streams(*top, *choices), *depth).0);
         }
-        (Some("--held"), Some((_, streams, _))) => return println!("{}", held(streams)),
+        (Some("--held"), Some((_, (top, choices), _))) => {
+            return println!("{}", held(&streams(*top, *choices)));
+        }
         _ => {}
     }
     println!(
@@ -163,9 +168,10 @@ fn main() {
     );
     println!("{:<30}{:>12}{:>12}{:>12}", "", "bytes/event", "µs/token", "µs at end");
     let mut first = f64::NAN;
-    for (name, streams, depth) in &shapes {
+    for (name, (top, choices), depth) in shapes {
+        let streams = streams(top, choices);
         let bytes: usize = streams[0].events.iter().map(Vec::len).sum();
-        let (token, end) = cost(streams, *depth);
+        let (token, end) = cost(&streams, depth);
         println!("{name:<30}{:>12}{token:>12.2}{end:>12.0}", bytes / TOKENS);
         if first.is_nan() {
             first = token;
