@@ -9,7 +9,8 @@
 //! the answers of many differently damaged models, turns them into log-odds of damage.
 //!
 //! Log-odds of blocks add up, but sound text earns credit up to `CREDIT`: then one strange block
-//! (a quotation, a riddle, a list of odd names) is forgiven, and two in a row are not. One fact beside
+//! (a quotation, a riddle, a list of odd names) is forgiven, and two in a row are not. So where text has all its credit,
+//! every other block waits unjudged: it is dropped if the next is surely sound, and judged before it if not. One fact beside
 //! the text is used: a sound answer nearly always takes up a word of the question (83 % of
 //! sound answers of 32 tokens did, and 0.4 % of damaged ones).
 //!
@@ -40,6 +41,9 @@ const LIMIT: f32 = 2.5;
 const MOST: f32 = 6.0;
 /// Credit of sound text.
 const CREDIT: f32 = 2.5;
+/// Log-odds of a block so sound that one before it, as strange as this is sound, would be forgiven. Nine in ten blocks of
+/// sound model answers are; so are none of 81 damaged ones.
+const SURE: f32 = -4.0;
 /// A block ends at the first blank after this many bytes …
 const BLOCK_BYTES: usize = 192;
 /// … or here.
@@ -70,6 +74,10 @@ pub struct Gibberish {
     word_at: usize,
     backticks: u8,
     in_code: bool,
+    /// A block that is judged only if the next is not surely sound.
+    waiting: String,
+    /// The last block judged was surely sound, and the credit is full.
+    trusted: bool,
     blocks: u32,
     sum: f32,
     most: f32,
@@ -86,6 +94,8 @@ impl Gibberish {
             word_at: 0,
             backticks: 0,
             in_code: false,
+            waiting: String::new(),
+            trusted: false,
             blocks: 0,
             sum: 0.0,
             most: f32::NEG_INFINITY,
@@ -147,12 +157,16 @@ impl Gibberish {
             self.judge();
         }
         self.block.clear();
+        let waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() {
+            self.weigh(&waiting, self.odds(&waiting));
+        }
     }
 
     /// Bytes held on the heap, about.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.block.capacity()
+        self.block.capacity() + self.waiting.capacity()
     }
 
     /// Whether the evidence has reached the limit.
@@ -175,27 +189,45 @@ impl Gibberish {
         self.word_at = self.block.len();
     }
 
+    /// Takes the block that is complete.
     fn judge(&mut self) {
         let block = std::mem::take(&mut self.block);
         self.word_at = 0;
         if block.trim_ascii().is_empty() {
             return; // another flag
         }
+        if self.trusted && self.waiting.is_empty() {
+            self.waiting = block;
+            return;
+        }
+        let odds = self.odds(&block);
+        let waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() && odds > SURE {
+            self.weigh(&waiting, self.odds(&waiting));
+        }
+        self.weigh(&block, odds);
+    }
+
+    /// Log-odds of a block, whatever the question was.
+    fn odds(&self, block: &str) -> f32 {
         #[allow(clippy::cast_precision_loss)] // a few dozen
         let missing = SHORT_FULL_BYTES.saturating_sub(block.len()) as f32;
-        let mut odds = odds(&block).clamp(-MOST, MOST) - missing * SHORT_DOUBT;
-        if missing > 0.0 && self.blocks > 0 {
-            odds = odds.min(0.0); // the tail of a long text, which full blocks have judged
-        }
+        let odds = odds(block).clamp(-MOST, MOST) - missing * SHORT_DOUBT;
+        // The tail of a long text, which full blocks have judged.
+        if missing > 0.0 && self.blocks > 0 { odds.min(0.0) } else { odds }
+    }
+
+    fn weigh(&mut self, block: &str, odds: f32) {
         // Plainly sound whatever the question was: then the question is not read.
         let with_question = if self.sum + odds + NOTHING_TAKEN_UP <= -CREDIT {
             odds
         } else {
-            odds + self.take_up(&block) - self.prompt.doubt()
+            odds + self.take_up(block) - self.prompt.doubt()
         };
         self.blocks += 1;
         self.sum = (self.sum + with_question).max(-CREDIT);
         self.most = self.most.max(self.sum);
+        self.trusted = odds <= SURE && self.sum <= -CREDIT;
     }
 
     /// What it says that this block takes up the question, or that the first does not.

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use super::*;
 
 #[derive(serde::Deserialize)]
@@ -325,7 +327,46 @@ fn chunks_do_not_matter() {
     }
 }
 
+/// Full blocks of all answers of a kind.
+fn blocks_of(name: &str) -> Vec<String> {
+    let mut watch = Gibberish::new(Arc::default());
+    let mut blocks = Vec::new();
+    for piece in answers(name).iter().flat_map(|a| a.text.split_inclusive(' ')) {
+        if watch.block.len() + piece.len() >= BLOCK_BYTES {
+            blocks.push(std::mem::take(&mut watch.block));
+        }
+        watch.block.push_str(piece);
+    }
+    blocks
+}
+
 proptest::proptest! {
+    /// Blocks of sound and damaged answers in any order: as they come, and for comparison each in its turn.
+    #[test]
+    fn blocks_that_wait_hide_no_fault(damaged in proptest::collection::vec(proptest::bool::weighted(0.25), 1..24),
+                                      from in proptest::prelude::any::<proptest::sample::Index>()) {
+        static BLOCKS: LazyLock<[Vec<String>; 2]> = LazyLock::new(|| ["healthy-a", "corrupt-10pct"].map(blocks_of));
+        let (mut waits, mut in_turn) = (Gibberish::new(Arc::default()), Gibberish::new(Arc::default()));
+        let mut before = 0.0;
+        for (i, damaged) in damaged.into_iter().enumerate() {
+            let blocks = &BLOCKS[usize::from(damaged)];
+            let block = &blocks[(from.index(blocks.len()) + i) % blocks.len()];
+            let odds = in_turn.odds(block);
+            if before > -SURE && odds <= SURE {
+                break; // a single block that is stranger than the next is sound: forgiven, if it waited
+            }
+            before = odds;
+            in_turn.weigh(block, odds);
+            waits.block.clone_from(block);
+            waits.judge();
+            let last = if waits.waiting.is_empty() { f32::MIN } else { odds };
+            proptest::prop_assert!(waits.tripped() == in_turn.tripped() || last > LIMIT + CREDIT - 0.01);
+            proptest::prop_assert!(waits.most <= in_turn.most);
+        }
+        waits.finish();
+        proptest::prop_assert_eq!(waits.tripped(), in_turn.tripped());
+    }
+
     #[test]
     fn pieces_do_not_matter(text in "([a-z ]{1,9}|[ -~]{1,6}|```|`|\n|é|https://a\\.example/[a-z0-9]{1,30} ){0,120}", size in 1..40_usize) {
         let watched = |pieces: &mut dyn Iterator<Item = &str>| {
