@@ -74,10 +74,17 @@ pub struct Report {
     pub think_only: bool,
 }
 
+/// Pieces of text are read together, so many bytes at once: a token alone costs nearly as much as ten of them.
+const TOGETHER: usize = 96;
+/// The beginning is read piece by piece: what it shows may decide whether anything is passed on.
+const OPENING: u64 = 128;
+
 /// Watches one text while it arrives.
 #[derive(Clone, Debug)]
 pub struct Watch {
     bytes: u64,
+    /// What has come and is not read yet, fewer than [`TOGETHER`] bytes.
+    pending: String,
     white: whitespace::Whitespace,
     repetition: repetition::Repetition,
     scripts: scripts::Scripts,
@@ -115,6 +122,7 @@ impl Watch {
         let prompt = &context.prompt;
         Self {
             bytes: 0,
+            pending: String::new(),
             white: whitespace::Whitespace::default(),
             repetition: repetition::Repetition::new(Arc::clone(prompt)),
             scripts: scripts::Scripts::new(Arc::clone(prompt), context.scripts),
@@ -130,19 +138,45 @@ impl Watch {
             return;
         }
         self.bytes += piece.len() as u64;
-        self.white.push(piece);
-        self.repetition.push(piece);
-        self.scripts.push(piece);
-        self.control.push(piece);
-        self.refusal.push(piece);
-        if let Some(deep) = &mut self.deep {
-            deep.grams.push(piece);
-            deep.compression.push(piece.as_bytes());
-            deep.gibberish.push(piece);
+        self.repetition.piece(piece);
+        // A loop under way is followed closely.
+        let may_wait = self.bytes > OPENING && !self.repetition.is_suspected();
+        if may_wait && self.pending.len() + piece.len() < TOGETHER {
+            self.pending.push_str(piece);
+            return;
+        }
+        if self.pending.is_empty() || piece.len() > TOGETHER {
+            self.read_pending();
+            self.read(piece);
+        } else {
+            self.pending.push_str(piece);
+            self.read_pending();
         }
     }
 
-    /// Flags that already stand and will not be withdrawn.
+    fn read_pending(&mut self) {
+        if !self.pending.is_empty() {
+            let mut pending = std::mem::take(&mut self.pending);
+            self.read(&pending);
+            pending.clear();
+            self.pending = pending;
+        }
+    }
+
+    fn read(&mut self, text: &str) {
+        self.white.push(text);
+        self.repetition.push(text);
+        self.scripts.push(text);
+        self.control.push(text);
+        self.refusal.push(text);
+        if let Some(deep) = &mut self.deep {
+            deep.grams.push(text);
+            deep.compression.push(text.as_bytes());
+            deep.gibberish.push(text);
+        }
+    }
+
+    /// Flags that already stand and will not be withdrawn. The last few bytes may not be read yet.
     #[must_use]
     pub fn flags_now(&self) -> FlagSet {
         let mut flags = self.control.flags_now();
@@ -166,12 +200,14 @@ impl Watch {
         let deep = self.deep.as_ref().map_or(0, |d| {
             size_of::<Deep>() + d.grams.heap_bytes() + d.compression.heap_bytes() + d.gibberish.heap_bytes()
         });
-        self.repetition.heap_bytes() + self.control.heap_bytes() + self.refusal.heap_bytes() + deep
+        let shallow = self.repetition.heap_bytes() + self.control.heap_bytes() + self.refusal.heap_bytes();
+        self.pending.capacity() + shallow + deep
     }
 
     /// Ends and sums up.
     #[must_use]
     pub fn finish(mut self, finish: Finish) -> Report {
+        self.read_pending();
         self.repetition.finish();
         self.scripts.finish();
         self.control.finish();

@@ -91,11 +91,10 @@ impl Repetition {
         }
     }
 
-    /// Takes the next piece.
-    pub fn push(&mut self, piece: &str) {
-        self.same_piece(piece);
-        self.window.reserve(piece.len().min(2 * WINDOW_BYTES));
-        let mut rest = piece;
+    /// Takes the next stretch of text.
+    pub fn push(&mut self, text: &str) {
+        self.window.reserve(text.len().min(2 * WINDOW_BYTES));
+        let mut rest = text;
         while !rest.is_empty() {
             let now = self.until_look(rest);
             self.unseen += if now.is_ascii() { self.runs_ascii(now.as_bytes()) } else { self.runs(now) };
@@ -154,6 +153,12 @@ impl Repetition {
         self.window.capacity()
     }
 
+    /// Whether the text has begun to repeat itself.
+    #[must_use]
+    pub const fn is_suspected(&self) -> bool {
+        self.repeats
+    }
+
     /// Whether a loop has been seen.
     #[must_use]
     pub const fn loops(&self) -> bool {
@@ -179,9 +184,11 @@ impl Repetition {
         self.loops |= self.run.1 >= limit && self.run.1 >= limit * self.factor();
     }
 
+    /// Takes note of a piece as it came, whose text is still to be [`push`](Self::push)ed.
+    ///
     /// Tokens are only known by their pieces; a piece of a rule or of blanks proves nothing, and a long
     /// piece is no token.
-    fn same_piece(&mut self, piece: &str) {
+    pub fn piece(&mut self, piece: &str) {
         let telling = piece.len() <= TOKEN_BYTES
             && piece.chars().any(|c| c.is_alphabetic() || !(c.is_whitespace() || c.is_ascii() || is_rule(c)));
         let hash = if telling { hash(piece.as_bytes()) } else { 0 };

@@ -128,3 +128,52 @@ proptest::proptest! {
         proptest::prop_assert!(whole.repetition.is_none_or(|r| (0.0..=1.0).contains(&r)));
     }
 }
+
+/// Bytes of an answer until each flag stands, read piece by piece; `at_once` does not gather any.
+fn seen_after(answer: &str, at_once: bool) -> Vec<(Flag, u64)> {
+    let mut watch = Watch::new(&context("Tell me about the sea."));
+    let mut seen: Vec<(Flag, u64)> = Vec::new();
+    let chars: Vec<char> = answer.chars().collect();
+    for piece in chars.chunks(4) {
+        watch.push(&piece.iter().collect::<String>());
+        if at_once {
+            watch.read_pending();
+        }
+        for flag in watch.flags_now().iter() {
+            if seen.iter().all(|(known, _)| *known != flag) {
+                seen.push((flag, watch.bytes));
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn text_that_is_gathered_is_read_soon_and_the_beginning_and_loops_at_once() {
+    let salad = "way half into hers n rest t en co of before part minrel she they whole. K st into any of way not you of so n ";
+    let sound =
+        "The harbour lay quiet under a thin mist, and only the bell of the outer buoy could be heard now. ";
+    for before in [0, 1, 3, 20] {
+        let before = sound.repeat(before);
+        for (late, fault) in [
+            (0, "!".repeat(400)),
+            (0, "and the light was out ".repeat(40)),
+            (TOGETHER as u64, " ".repeat(400)),
+            (TOGETHER as u64, format!("<|im_end|>{sound}")),
+            (TOGETHER as u64, format!("再次打开日志，今天天气很好。{sound}")),
+            (TOGETHER as u64, salad.repeat(8)),
+        ] {
+            let answer = format!("{before}{fault}");
+            let (soon, at_once) = (seen_after(&answer, false), seen_after(&answer, true));
+            assert!(!at_once.is_empty(), "{fault}");
+            assert_eq!(soon.len(), at_once.len(), "{fault}");
+            for ((flag, soon), (same, at_once)) in soon.into_iter().zip(at_once) {
+                let late = if at_once <= OPENING { 0 } else { late };
+                assert!(
+                    flag == same && soon <= at_once + late,
+                    "{flag:?} after {soon}, not {at_once}: {fault}"
+                );
+            }
+        }
+    }
+}

@@ -20,6 +20,7 @@ fn seen_after(unit: &str, before: &str) -> Option<usize> {
     for piece in text.chunks(4) {
         let piece: String = piece.iter().collect();
         bytes += piece.len();
+        watch.piece(&piece);
         watch.push(&piece);
         if watch.loops() {
             return Some(bytes);
@@ -68,6 +69,7 @@ fn identical_tokens_in_a_row_are_a_loop() {
     let mut watch = Repetition::new(Arc::default());
     for i in 0..64 {
         assert!(i > 8 || !watch.loops(), "{i}");
+        watch.piece("é");
         watch.push("é");
     }
     assert!(watch.loops());
