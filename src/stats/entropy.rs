@@ -19,9 +19,6 @@ pub const MAX_LOGPROB: f64 = 1e-6;
 /// Logprobs are floored here: a smaller value carries no information that matters and overflows sums.
 pub const FLOOR_LOGPROB: f64 = -40.0;
 
-/// Exponentials at once.
-const LANES: usize = 32;
-
 /// Entropy of one position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PositionEntropy {
@@ -52,42 +49,15 @@ pub fn position(logprobs: &[f64], vocab: Option<u32>) -> Option<PositionEntropy>
         return None;
     }
     let k = u32::try_from(logprobs.len()).ok()?;
-    let (mut mass, mut truncated, mut sum, mut least) = (0.0, 0.0, 0.0, f64::INFINITY);
-    // Several at once: the exponentials do not wait for one another then, nor do the sums.
-    for part in logprobs.chunks(LANES) {
-        let (mut l, mut p) = ([0.0; LANES], [0.0; LANES]);
-        let (l, p) = (&mut l[..part.len()], &mut p[..part.len()]);
-        for ((l, p), given) in l.iter_mut().zip(p.iter_mut()).zip(part) {
-            let floored = if *given > FLOOR_LOGPROB { *given } else { FLOOR_LOGPROB };
-            *l = if floored < 0.0 { floored } else { 0.0 };
-            *p = exp(*l);
-        }
-        let (l_pairs, l_rest) = l.as_chunks::<4>();
-        let (p_pairs, p_rest) = p.as_chunks::<4>();
-        let mut sums = [[0.0; 4], [0.0; 4], [0.0; 4], [f64::INFINITY; 4]];
-        for (l, p) in l_pairs.iter().zip(p_pairs) {
-            for i in 0..4 {
-                sums[0][i] += p[i];
-                sums[1][i] += p[i] * l[i];
-                sums[2][i] += l[i];
-                sums[3][i] = if p[i] < sums[3][i] { p[i] } else { sums[3][i] };
-            }
-        }
-        for (i, (l, p)) in l_rest.iter().zip(p_rest).enumerate() {
-            sums[0][i] += p;
-            sums[1][i] += p * l;
-            sums[2][i] += l;
-            sums[3][i] = f64::min(sums[3][i], *p);
-        }
-        let total = |[a, b, c, d]: [f64; 4]| (a + b) + (c + d);
-        mass += total(sums[0]);
-        truncated -= total(sums[1]);
-        sum += total(sums[2]);
-        least = sums[3].iter().copied().fold(least, f64::min);
-    }
+    let Sums { mass, weighted, logprobs: sum, least } = pulp::Arch::new().dispatch(Summing(logprobs));
+    let truncated = 0.0 - weighted; // never −0
     let tail_mass = (1.0_f64 - mass).max(0.0);
-    let lumped = truncated + plogp(tail_mass);
-    let lower = if tail_mass > 0.0 { truncated - tail_mass * least.min(tail_mass).ln() } else { truncated };
+    let (mut lumped, mut lower) = (truncated, truncated);
+    if tail_mass > 0.0 {
+        let tail = tail_mass.ln();
+        lumped -= tail_mass * tail;
+        lower -= tail_mass * least.min(tail);
+    }
     let upper = vocab.filter(|v| *v >= k).map(|v| {
         let rest = v - k;
         if rest == 0 || tail_mass <= 0.0 { lumped } else { lumped + tail_mass * f64::from(rest).ln() }
@@ -103,6 +73,74 @@ pub fn position(logprobs: &[f64], vocab: Option<u32>) -> Option<PositionEntropy>
         top_mean_logprob: sum / f64::from(k),
         k,
     })
+}
+
+/// What is summed over the alternatives of a position.
+struct Sums {
+    /// Σp.
+    mass: f64,
+    /// Σp ln p.
+    weighted: f64,
+    /// Σ ln p.
+    logprobs: f64,
+    /// The smallest ln p.
+    least: f64,
+}
+
+/// Alternatives whose exponentials are taken in one loop, which then goes through the vector units.
+const TOGETHER: usize = 32;
+/// Sums that grow side by side, so that none waits for the last addition.
+const LANES: usize = 4;
+
+impl Sums {
+    #[inline(always)]
+    fn of(given: &[f64]) -> Self {
+        let mut sums = Self { mass: 0.0, weighted: 0.0, logprobs: 0.0, least: 0.0 };
+        for part in given.chunks(TOGETHER) {
+            sums.add(part);
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn add(&mut self, part: &[f64]) {
+        // Beyond the end stands what adds nothing.
+        let (mut l, mut p) = ([0.0; TOGETHER], [0.0; TOGETHER]);
+        let end = part.len().next_multiple_of(LANES).min(TOGETHER);
+        l[..part.len()].copy_from_slice(part);
+        for (l, p) in l[..end].iter_mut().zip(&mut p[..end]) {
+            let floored = if *l > FLOOR_LOGPROB { *l } else { FLOOR_LOGPROB };
+            *l = if floored < 0.0 { floored } else { 0.0 };
+            *p = exp(*l);
+        }
+        p[part.len()..end].fill(0.0);
+        let mut sums = [[0.0; LANES]; 4];
+        for (l, p) in l[..end].as_chunks::<LANES>().0.iter().zip(p[..end].as_chunks::<LANES>().0) {
+            for i in 0..LANES {
+                sums[0][i] += p[i];
+                sums[1][i] += p[i] * l[i];
+                sums[2][i] += l[i];
+                sums[3][i] = if l[i] < sums[3][i] { l[i] } else { sums[3][i] };
+            }
+        }
+        let total = |[a, b, c, d]: [f64; LANES]| (a + b) + (c + d);
+        self.mass += total(sums[0]);
+        self.weighted += total(sums[1]);
+        self.logprobs += total(sums[2]);
+        self.least = sums[3].into_iter().fold(self.least, f64::min);
+    }
+}
+
+/// [`Sums::of`], in the widest vector units that the machine has.
+struct Summing<'a>(&'a [f64]);
+
+impl pulp::WithSimd for Summing<'_> {
+    type Output = Sums;
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) -> Sums {
+        Sums::of(self.0)
+    }
 }
 
 /// What a classifier's distribution says about its certainty.
@@ -177,7 +215,7 @@ pub fn binary_mean(probabilities: &[f64]) -> Option<f64> {
 /// Without a branch, so that a loop over it goes through the vector units: x = n ln 2 + r with |r| ≤ ½ ln 2, in two parts
 /// (Cody and Waite, "Software Manual for the Elementary Functions", 1980), and e^r by its series up to r¹³, the rest of
 /// which is below 1e-17.
-#[inline]
+#[inline(always)]
 fn exp(x: f64) -> f64 {
     const LN2_HIGH: f64 = 6.931_471_803_691_238e-1; // 21 zero bits behind: its product by n is exact
     const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;

@@ -175,3 +175,11 @@ fn the_exponential_is_right_within_two_units_of_the_last_place() {
     assert!(worst <= 2, "{worst}");
     assert_eq!(exp(0.0).to_bits(), 1_f64.to_bits());
 }
+
+#[test]
+fn a_certain_token_has_an_entropy_of_plain_zero() {
+    let certain = position(&[0.0], Some(1)).expect("a logprob");
+    for value in [certain.truncated, certain.lumped, certain.lower] {
+        assert_eq!(value.to_bits(), 0.0_f64.to_bits());
+    }
+}
