@@ -31,10 +31,10 @@ enum Worth {
 }
 
 fn worth(logprob: f64) -> Worth {
-    if logprob > MAX_VALID && logprob.is_finite() {
-        Worth::Invalid
-    } else if logprob.is_finite() && logprob > SENTINEL {
+    if logprob > SENTINEL && logprob <= MAX_VALID {
         Worth::Valid
+    } else if logprob > MAX_VALID && logprob.is_finite() {
+        Worth::Invalid
     } else {
         Worth::Sentinel
     }
@@ -149,24 +149,30 @@ impl Confidence {
 
     /// Fills `scratch` with the usable logprobs of distinct alternatives, most likely first.
     fn collect(&mut self, position: &Position<'_>) {
-        self.scratch.clear();
-        let mut own_seen = false;
-        let mut sentinels = false;
-        for alternative in position.alternatives.iter() {
-            if alternative.token.is(&position.token) {
-                // Engines list the sampled token once more when it is not among the top k.
-                if std::mem::replace(&mut own_seen, true) {
-                    continue;
-                }
+        let all = position.alternatives.beside(&position.token);
+        self.scratch.resize(all.len(), 0.0);
+        let (mut own_seen, mut sentinels, mut sorted) = (false, false, true);
+        let (mut n, mut before) = (0, f64::INFINITY);
+        for (logprob, is_own) in all {
+            // Engines list the sampled token once more when it is not among the top k.
+            if is_own && std::mem::replace(&mut own_seen, true) {
+                continue;
             }
-            match worth(alternative.logprob) {
-                Worth::Valid => self.scratch.push(alternative.logprob.clamp(FLOOR, 0.0)),
+            match worth(logprob) {
+                Worth::Valid => {
+                    let logprob = logprob.clamp(FLOOR, 0.0);
+                    self.scratch[n] = logprob;
+                    n += 1;
+                    sorted &= logprob <= before;
+                    before = logprob;
+                }
                 Worth::Sentinel => sentinels = true,
                 Worth::Invalid => self.odd = true,
             }
         }
+        self.scratch.truncate(n);
         self.odd |= sentinels;
-        if !self.scratch.is_sorted_by(|a, b| a >= b) {
+        if !sorted {
             self.scratch.sort_by(|a, b| b.total_cmp(a));
         }
         if let Some(k) = self.asked_k {

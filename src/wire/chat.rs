@@ -11,11 +11,11 @@ const MAX_INDEX: i64 = 127;
 
 /// Turns one document into events.
 pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
-    let top = Top::of(root);
+    let mut top = Top::of(root);
     top.head(whole, emit);
     let mut seen = 0_u128;
     for (place, choice) in top.choices().enumerate() {
-        let parts = Parts::of(choice);
+        let parts = top.parts(choice);
         let index = parts.index(place, whole, &mut seen, emit);
         parts.extras(choice, index, emit);
         // A closing chunk may repeat the whole message beside its delta.
@@ -37,6 +37,8 @@ pub(super) struct Top<'a> {
     model: Option<Value<'a>>,
     choices: Option<Value<'a>>,
     usage: Option<Value<'a>>,
+    /// That of the first choice that has one.
+    usage_of_choice: Option<Value<'a>>,
     x_groq: Option<Value<'a>>,
     timings: Option<Value<'a>>,
     probabilities: Option<Value<'a>>,
@@ -51,6 +53,7 @@ impl<'a> Top<'a> {
             model: None,
             choices: None,
             usage: None,
+            usage_of_choice: None,
             x_groq: None,
             timings: None,
             probabilities: None,
@@ -93,16 +96,20 @@ impl<'a> Top<'a> {
         single.into_iter().chain(list).filter(|c| c.is_object())
     }
 
+    /// The members of a choice.
+    pub(super) fn parts(&mut self, choice: Value<'a>) -> Parts<'a> {
+        let parts = Parts::of(choice);
+        self.usage_of_choice = self.usage_of_choice.or(parts.usage);
+        parts
+    }
+
     /// Usage, wherever it stands, and llama.cpp's own probabilities.
     pub(super) fn tail(&self, emit: &mut Emit<'_>) {
         if let Some(list) = self.probabilities {
             logprobs::entries(list, &mut |position| emit(Event::Position { choice: 0, position }));
         }
-        let usage = self
-            .usage
-            .or_else(|| self.x_groq?.field("usage"))
-            .or_else(|| self.choices().find_map(|c| c.field("usage")))
-            .or(self.timings);
+        let usage =
+            self.usage.or_else(|| self.x_groq?.field("usage")).or(self.usage_of_choice).or(self.timings);
         if let Some(counts) = usage.and_then(Counts::read) {
             emit(Event::Usage(counts));
         }
@@ -119,10 +126,11 @@ pub(super) struct Parts<'a> {
     finish: Option<Value<'a>>,
     error: Option<Value<'a>>,
     filter: Option<Value<'a>>,
+    usage: Option<Value<'a>>,
 }
 
 impl<'a> Parts<'a> {
-    pub(super) fn of(choice: Value<'a>) -> Self {
+    fn of(choice: Value<'a>) -> Self {
         let mut parts = Self {
             index: None,
             message: None,
@@ -132,6 +140,7 @@ impl<'a> Parts<'a> {
             finish: None,
             error: None,
             filter: None,
+            usage: None,
         };
         for (name, value) in choice.members().filter(|(_, value)| !value.is_null()) {
             let slot = match name.span() {
@@ -143,6 +152,7 @@ impl<'a> Parts<'a> {
                 b"finish_reason" => &mut parts.finish,
                 b"error" => &mut parts.error,
                 b"content_filter_results" => &mut parts.filter,
+                b"usage" => &mut parts.usage,
                 _ => continue,
             };
             *slot = Some(value);

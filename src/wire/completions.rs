@@ -1,17 +1,17 @@
 //! `/v1/completions`, whole and streamed, and llama.cpp's native form of the same answer.
 
-use super::chat::{self, Parts, Top};
+use super::chat::{self, Top};
 use super::{Channel, Emit, Event, Value};
 
 /// Turns one document into events.
 pub fn read(root: Value<'_>, whole: bool, emit: &mut Emit<'_>) {
-    let top = Top::of(root);
+    let mut top = Top::of(root);
     top.head(whole, emit);
     let mut seen = 0;
     let mut any = false;
     for (place, choice) in top.choices().enumerate() {
         any = true;
-        let parts = Parts::of(choice);
+        let parts = top.parts(choice);
         let index = parts.index(place, whole, &mut seen, emit);
         if let Some(text) = parts.text {
             super::text_event(text, index, Channel::Text, emit);

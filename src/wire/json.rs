@@ -13,6 +13,8 @@
 //! the rest counts as unread (`cut`).
 
 mod alternatives;
+mod compact;
+mod lanes;
 mod lex;
 mod number;
 mod scan;
@@ -20,6 +22,7 @@ mod scratch;
 mod value;
 
 pub use alternatives::{Entry, Span};
+pub use number::Decimal;
 pub(super) use number::list as numbers;
 pub use scratch::Scratch;
 pub use value::Value;

@@ -68,9 +68,21 @@ impl<'a> Alternatives<'a> {
     /// One after another.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = Alternative<'a>> {
-        self.entries
-            .iter()
-            .map(move |entry| Alternative { token: Token::of(self.document, entry), logprob: entry.logprob })
+        self.entries.iter().map(move |entry| Alternative {
+            token: Token::of(self.document, entry),
+            logprob: entry.logprob.value(),
+        })
+    }
+
+    /// The logprob of each, and whether it is that of `token`.
+    #[inline]
+    pub fn beside(self, token: &Token<'a>) -> impl ExactSizeIterator<Item = (f64, bool)> {
+        self.entries.iter().map(move |entry| {
+            // Nearly all others have another length.
+            let may_be =
+                token.bytes.is_none_or(|b| entry.bytes == Span::NONE || entry.bytes.length() == b.len());
+            (entry.logprob.value(), may_be && Token::of(self.document, entry).is(token))
+        })
     }
 }
 
@@ -89,12 +101,19 @@ pub struct Position<'a> {
 
 /// Gives out the positions of a `logprobs` member.
 pub fn read(logprobs: Value<'_>, emit: &mut dyn FnMut(Position<'_>)) {
-    for channel in ["content", "refusal"] {
-        if let Some(list) = logprobs.field(channel) {
-            entries(list, emit);
+    let (mut content, mut refusal, mut is_legacy) = (None, None, false);
+    for (name, value) in logprobs.members().filter(|(_, value)| !value.is_null()) {
+        match name.span() {
+            b"content" => content = Some(value),
+            b"refusal" => refusal = Some(value),
+            b"token_logprobs" | b"tokens" => is_legacy = true,
+            _ => {}
         }
     }
-    if logprobs.field("token_logprobs").is_some() || logprobs.field("tokens").is_some() {
+    for list in [content, refusal].into_iter().flatten() {
+        entries(list, emit);
+    }
+    if is_legacy {
         legacy(logprobs, emit);
     }
     if logprobs.is_array() {
@@ -112,7 +131,8 @@ pub fn entries(list: Value<'_>, emit: &mut dyn FnMut(Position<'_>)) {
         let token = Token::of(document, &own);
         // The oldest native form names the sampled token without its probability.
         let listed = || alternatives.iter().find(|a| a.token.is(&token)).map(|a| a.logprob);
-        let logprob = if own.logprob.is_nan() { listed().unwrap_or(f64::NAN) } else { own.logprob };
+        let own = own.logprob.value();
+        let logprob = if own.is_nan() { listed().unwrap_or(f64::NAN) } else { own };
         emit(Position { token, logprob, alternatives, offset: None });
     }
 }
@@ -129,7 +149,7 @@ fn alternatives<'a>(top: Option<Value<'a>>, room: &'a mut Vec<Entry>) -> &'a [En
     room.extend(top.members().map(|(name, value)| Entry {
         token: name.place(),
         bytes: Span::NONE,
-        logprob: value.number().unwrap_or(f64::NAN),
+        logprob: value.number().unwrap_or(f64::NAN).into(),
     }));
     room
 }
@@ -142,8 +162,8 @@ fn entry_of(value: Value<'_>) -> (Entry, Option<Value<'_>>) {
         match name.span() {
             b"token" | b"tok_str" | b"content" if value.is_string() => entry.token = value.place(),
             b"bytes" if value.is_array() => entry.bytes = value.place(),
-            b"logprob" => entry.logprob = value.rough_number().unwrap_or(f64::NAN),
-            b"prob" => entry.logprob = value.number().map_or(f64::NAN, f64::ln),
+            b"logprob" => entry.logprob = value.rough_number().unwrap_or(f64::NAN).into(),
+            b"prob" => entry.logprob = value.number().map_or(f64::NAN, f64::ln).into(),
             b"top_logprobs" | b"top_probs" | b"probs" => top = Some(value),
             _ => {}
         }

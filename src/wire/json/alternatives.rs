@@ -5,8 +5,9 @@
 //! or with what a strict reader refuses is left to the steps, which come to the same. So is one without a token: that
 //! is an object of logprobs by their tokens, one of which reads `id`.
 
+use super::compact;
 use super::lex::{is_space, number_end, numbers, plain_length, plain_string, space, whole_numbers, word};
-use super::number::{fixed, rough};
+use super::number::{Decimal, fixed, rough};
 use super::scan::Scan;
 use super::value::{Escape, unescape};
 use super::{Kind, MAX_DEPTH, MAX_NODES};
@@ -26,6 +27,13 @@ impl Span {
         Self { start: start as u32, end: end as u32 }
     }
 
+    /// How long it is, bytes.
+    #[inline]
+    #[must_use]
+    pub const fn length(self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+
     /// The piece of its own document.
     #[inline]
     #[must_use]
@@ -42,12 +50,12 @@ pub struct Entry {
     /// The array of its bytes, brackets included.
     pub bytes: Span,
     /// Its logprob, as [`super::Value::rough_number`] has it; NaN for none.
-    pub logprob: f64,
+    pub logprob: Decimal,
 }
 
 impl Entry {
     /// Nothing known of it.
-    pub const EMPTY: Self = Self { token: Span::NONE, bytes: Span::NONE, logprob: f64::NAN };
+    pub const EMPTY: Self = Self { token: Span::NONE, bytes: Span::NONE, logprob: Decimal::NONE };
 }
 
 /// Deepest that alternatives stand in the array's own terms: array, object, array of bytes.
@@ -62,7 +70,7 @@ impl<const QUICK: bool> Scan<'_, QUICK> {
             return false;
         }
         let first = self.entries.len();
-        let Some((end, nodes)) = self.list() else {
+        let Some((end, nodes)) = pulp::Arch::new().dispatch(Listing(self)) else {
             self.entries.truncate(first);
             return false;
         };
@@ -76,6 +84,7 @@ impl<const QUICK: bool> Scan<'_, QUICK> {
     }
 
     /// The end of the array, and how many nodes it would be.
+    #[inline(always)]
     fn list(&mut self) -> Option<(usize, usize)> {
         let (text, mut at) = (self.text, self.at + 1);
         let mut nodes = self.nodes.len() + self.saved + 1;
@@ -84,16 +93,16 @@ impl<const QUICK: bool> Scan<'_, QUICK> {
             if nodes + 2 * MAX_MEMBERS >= MAX_NODES {
                 return None;
             }
-            if text.get(at).is_some_and(|b| is_space(*b)) {
-                at = space(text, at);
-            }
-            let (entry, end, members) = match compact(text, at) {
-                Some((entry, end)) => (entry, end, 3),
-                None => entry(text, at)?,
+            let (end, members) = match compact::take(text, at, &mut self.entries) {
+                Some(end) => (end, 3),
+                None => {
+                    let (entry, end, members) = entry(text, space(text, at))?;
+                    self.entries.push(entry);
+                    (end, members)
+                }
             };
-            self.entries.push(entry);
             nodes += 1 + 2 * members;
-            at = if text.get(end).is_some_and(|b| is_space(*b)) { space(text, end) } else { end };
+            at = space(text, end);
             match text.get(at)? {
                 b',' => at += 1,
                 b']' => return Some((at + 1, nodes - before)),
@@ -103,30 +112,16 @@ impl<const QUICK: bool> Scan<'_, QUICK> {
     }
 }
 
-/// The alternative that begins at `at`, and where it ends, if it is written as nearly all are: the three members in the
-/// order of the API or in that of the alphabet, nothing between them, a plain token, a logprob with a point.
-#[inline]
-fn compact(text: &[u8], at: usize) -> Option<(Entry, usize)> {
-    let name =
-        |at: usize, name: &[u8]| text.get(at..at + name.len()).filter(|n| *n == name).map(|n| at + n.len());
-    let (token, bytes, logprob, behind, end);
-    if let Some(at) = name(at, b"{\"token\":") {
-        token = (at, plain_string(text, at)?);
-        (logprob, behind) = fixed(text, name(token.1, b",\"logprob\":")?)?;
-        let at = name(behind, b",\"bytes\":[")? - 1;
-        bytes = (at, whole_numbers(text, at)?);
-        end = bytes.1;
-    } else {
-        let at = name(at, b"{\"bytes\":[")? - 1;
-        bytes = (at, whole_numbers(text, at)?);
-        (logprob, behind) = fixed(text, name(bytes.1, b",\"logprob\":")?)?;
-        let at = name(behind, b",\"token\":")?;
-        token = (at, plain_string(text, at)?);
-        end = token.1;
+/// [`Scan::list`], with the instructions that newer machines have.
+struct Listing<'s, 'a, const QUICK: bool>(&'s mut Scan<'a, QUICK>);
+
+impl<const QUICK: bool> pulp::WithSimd for Listing<'_, '_, QUICK> {
+    type Output = Option<(usize, usize)>;
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) -> Self::Output {
+        self.0.list()
     }
-    let entry =
-        Entry { token: Span::new(token.0 + 1, token.1 - 1), bytes: Span::new(bytes.0, bytes.1), logprob };
-    (text.get(end) == Some(&b'}')).then_some((entry, end + 1))
 }
 
 /// The alternative that begins at `at`, where it ends, and how many members it has.
@@ -157,7 +152,7 @@ fn entry(text: &[u8], mut at: usize) -> Option<(Entry, usize, usize)> {
             LOGPROB if text.get(at + 8..at + 10) == Some(b"\":") => {
                 (entry.logprob, at) = match fixed(text, at + 10) {
                     Some(found) => found,
-                    None => logprob(text, at + 10)?,
+                    None => logprob(text, at + 10).map(|(logprob, end)| (logprob.into(), end))?,
                 };
             }
             BYTES => {

@@ -1,6 +1,7 @@
 //! Where white space, strings, numbers and arrays of numbers end.
 
 use super::Kind;
+use super::lanes;
 
 /// Whether white space may be so.
 #[inline]
@@ -11,7 +12,8 @@ pub(super) const fn is_space(byte: u8) -> bool {
 /// Where the white space from `at` on ends.
 #[inline]
 pub(super) fn space(text: &[u8], mut at: usize) -> usize {
-    while text.get(at).is_some_and(|b| is_space(*b)) {
+    // Nearly always there is none.
+    while text.get(at).is_some_and(|b| *b <= b' ' && is_space(*b)) {
         at += 1;
     }
     at
@@ -50,41 +52,26 @@ fn digits(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// All bits of a byte, or none.
-#[inline]
-const fn mark(on: bool) -> u8 {
-    if on { 0xff } else { 0 }
-}
-
 /// Where an array of nothing but digits and commas ends that begins at `start`; `None` for any other, and for one that
 /// stands at the very beginning or end of the text.
-///
-/// Sixteen bytes at a time, each beside the two before it, in the vector units: where a number ends cannot be foreseen,
-/// and a wrong guess for each costs more than the rest.
-#[inline]
 pub(super) fn whole_numbers(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
+    if let [first, second] = *text.get(at..at + 2)?
+        && (!first.is_ascii_digit() || first == b'0' && second.is_ascii_digit())
+    {
+        return None;
+    }
     loop {
-        let bytes = text.get(at.checked_sub(2)?..)?.first_chunk::<18>()?;
-        let (mut stops, mut bad) = ([0; 16], [0; 16]);
-        for i in 0..16 {
-            let [two_back, one_back, byte] = [bytes[i], bytes[i + 1], bytes[i + 2]];
-            let digit = mark(byte.wrapping_sub(b'0') <= 9);
-            let first = mark(one_back == b',') | mark(one_back == b'[');
-            let second = (mark(two_back == b',') | mark(two_back == b'[')) & mark(one_back == b'0');
-            stops[i] = !(digit | mark(byte == b','));
-            bad[i] = first & !digit | second & digit; // no number, or 01
-        }
-        let (stops, bad) = (u128::from_le_bytes(stops), u128::from_le_bytes(bad));
+        let (stops, bad) = lanes::array(text.get(at.checked_sub(2)?..)?.first_chunk()?);
         // up to the first stop
         if bad & (stops ^ stops.wrapping_sub(1)) != 0 {
             return None;
         }
         if stops != 0 {
-            let end = at + stops.trailing_zeros() as usize / 8;
+            let end = at + stops.trailing_zeros() as usize;
             return (text.get(end) == Some(&b']')).then_some(end + 1);
         }
-        at += 16;
+        at += lanes::ARRAY;
     }
 }
 
@@ -127,21 +114,21 @@ pub(super) fn literal(text: &[u8], at: usize) -> Option<(Kind, usize)> {
 }
 
 /// Bytes of a string before its end, an escape or a control character; `None` if none of these comes.
-///
-/// Eight at a time: a byte less than n borrows from its own high bit alone, so that the lowest bit that is set stands
-/// at the first hit (H. S. Warren, "Hacker's Delight", 2nd ed., §6-1).
 #[inline(always)]
 pub(super) fn plain_length(text: &[u8]) -> Option<usize> {
-    let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word;
     let mut at = 0;
-    while let Some(word) = word(text, at) {
-        let (quote, escape) = (word ^ (ONES * u64::from(b'"')), word ^ (ONES * u64::from(b'\\')));
-        let stops = (below(quote, 1) | below(escape, 1) | below(word, 0x20)) & HIGH;
+    while let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) {
+        let stops = lanes::stops(bytes);
         if stops != 0 {
-            return Some(at + stops.trailing_zeros() as usize / 8);
+            return Some(at + stops.trailing_zeros() as usize);
         }
-        at += 8;
+        at += lanes::STRING;
     }
+    last_length(text, at)
+}
+
+/// The same for the last few bytes of a text, of which those before `at` are none.
+fn last_length(text: &[u8], at: usize) -> Option<usize> {
     let stops = |b: &u8| matches!(b, b'"' | b'\\' | ..=0x1f);
     text[at..].iter().position(stops).map(|rest| at + rest)
 }

@@ -1,12 +1,21 @@
 //! What a number is worth.
 
+use super::lanes;
 use super::lex::{ONES, leading_digits, strict_number, word};
 
 /// So many digits an unsigned word always holds.
 const MOST_DIGITS: usize = 19;
 /// Eight of the digit 0.
 const ZEROS: u64 = ONES * b'0' as u64;
-const TENS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+const TENS: [u64; 17] = {
+    let mut tens = [1; 17];
+    let mut i = 1;
+    while i < tens.len() {
+        tens[i] = tens[i - 1] * 10;
+        i += 1;
+    }
+    tens
+};
 const POWERS: [f64; MOST_DIGITS + 1] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
     1e19,
@@ -39,7 +48,7 @@ pub(super) fn rough_token(token: &[u8]) -> Option<f64> {
 /// The standard number that `text` has at `start`, as [`rough_token`] reads it, and where it ends.
 #[inline]
 pub(super) fn rough(text: &[u8], start: usize) -> Option<(f64, usize)> {
-    fixed(text, start).or_else(|| other(text, start))
+    fixed(text, start).map(|(number, end)| (number.value(), end)).or_else(|| other(text, start))
 }
 
 /// With an exponent, with very many digits, or near the end of the text.
@@ -49,19 +58,45 @@ fn other(text: &[u8], start: usize) -> Option<(f64, usize)> {
     Some((rough_token(&text[start..end])?, end))
 }
 
+/// A number before it is divided by a power of ten. All else is known of twenty numbers while one is divided: that is
+/// done later, for all of them together.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    digits: f64,
+    power: f64,
+}
+
+impl Decimal {
+    /// No number.
+    pub const NONE: Self = Self { digits: f64::NAN, power: 1.0 };
+
+    /// The number itself.
+    #[inline]
+    #[must_use]
+    pub const fn value(self) -> f64 {
+        self.digits / self.power
+    }
+}
+
+impl From<f64> for Decimal {
+    fn from(digits: f64) -> Self {
+        Self { digits, power: 1.0 }
+    }
+}
+
 /// One below zero with a point, one or two digits before it and no exponent, as logprobs are. How many digits its
 /// fraction has decides nothing but shifts, since no guess at it would be right; what stands before hardly changes from
 /// one to the next.
 #[inline(always)]
-pub(super) fn fixed(text: &[u8], start: usize) -> Option<(f64, usize)> {
+pub(super) fn fixed(text: &[u8], start: usize) -> Option<(Decimal, usize)> {
     let bytes = text.get(start..)?.first_chunk::<WINDOW>()?;
     let digit = |i: usize| u64::from(bytes[i] - b'0');
-    let (value, length) = match bytes {
+    let (Decimal { digits, power }, length) = match bytes {
         [b'-', b'0'..=b'9', b'.', ..] => fraction::<3>(bytes, digit(1))?,
         [b'-', b'1'..=b'9', b'0'..=b'9', b'.', ..] => fraction::<4>(bytes, digit(1) * 10 + digit(2))?,
         _ => return None,
     };
-    Some((-value, start + length))
+    Some((Decimal { digits: -digits, power }, start + length))
 }
 
 /// A sign, two digits, the point, two words of digits, two more digits and what comes behind.
@@ -69,31 +104,21 @@ const WINDOW: usize = 23;
 
 /// The value and the length of a number whose fraction begins at `FROM`, behind a whole part of this value.
 #[inline(always)]
-fn fraction<const FROM: usize>(bytes: &[u8; WINDOW], whole: u64) -> Option<(f64, usize)> {
-    let (first, second) = (word(bytes, FROM)?, word(bytes, FROM + 8)?);
-    let (a, b) = (leading_digits(first), leading_digits(second));
-    let b = if a == 8 { b } else { 0 };
-    let mut mantissa = (whole * TENS[a] + few_digits(first, a)) * TENS[b] + few_digits(second, b);
-    let mut count = a + b;
+fn fraction<const FROM: usize>(bytes: &[u8; WINDOW], whole: u64) -> Option<(Decimal, usize)> {
+    let (digits, mut count) = lanes::digits(bytes[FROM..].first_chunk()?);
+    // What is no digit goes; zeros come in front.
+    let digits = digits.checked_shl(128 - 8 * count as u32)?;
+    let (first, second) = (eight_digits(digits as u64), eight_digits((digits >> 64) as u64));
+    let mut mantissa = whole * TENS[count] + first * TENS[8] + second;
     // A double has seventeen digits; zeros may stand before them.
-    while (16..18).contains(&count)
-        && bytes[FROM + count].is_ascii_digit()
-        && mantissa < TENS[8] * TENS[8] * 10
-    {
+    while (16..18).contains(&count) && bytes[FROM + count].is_ascii_digit() && mantissa < TENS[16] * 10 {
         mantissa = mantissa * 10 + u64::from(bytes[FROM + count] - b'0');
         count += 1;
     }
-    if count == 0 || matches!(bytes[FROM + count], b'0'..=b'9' | b'e' | b'E') {
+    if matches!(bytes[FROM + count], b'0'..=b'9' | b'e' | b'E') {
         return None;
     }
-    Some((mantissa.cast_signed() as f64 / POWERS[count], FROM + count))
-}
-
-/// The number that the first `n` of eight bytes are, all of them digits (see [`eight_digits`]).
-#[inline]
-fn few_digits(word: u64, n: usize) -> u64 {
-    // Digits that go in front are zeros.
-    eight_digits((word ^ ZEROS).checked_shl(64 - 8 * n as u32).unwrap_or(0))
+    Some((Decimal { digits: mantissa.cast_signed() as f64, power: POWERS[count] }, FROM + count))
 }
 
 /// Eight digits, the first lowest, in three multiplications (D. Lemire, "Quickly parsing eight digits", 2018).

@@ -161,8 +161,14 @@ impl<'a> Value<'a> {
     #[inline]
     #[must_use]
     pub fn rough_number(&self) -> Option<f64> {
-        matches!(self.node().kind, Kind::Number | Kind::Nonfinite)
-            .then(|| number::rough_token(self.span()))?
+        let node = self.node();
+        if !matches!(node.kind, Kind::Number | Kind::Nonfinite) {
+            return None;
+        }
+        match number::fixed(self.text, node.start as usize) {
+            Some((number, end)) if end == node.end as usize => Some(number.value()),
+            _ => number::rough_token(self.span()),
+        }
     }
 
     /// A count given as a number or as digits in a string; cut to whole, may be negative.

@@ -11,7 +11,7 @@ fn difference(quick: Value<'_>, steps: Value<'_>) -> Option<String> {
     }
     if let Some(entries) = quick.alternatives() {
         let all: Vec<_> = steps.items().map(entry).collect();
-        let bits = |e: &Entry| (e.token, e.bytes, e.logprob.to_bits());
+        let bits = |e: &Entry| (e.token, e.bytes, e.logprob.value().to_bits());
         return if entries.iter().map(bits).eq(all.iter().map(bits)) { None } else { differ() };
     }
     let node = |v: Value<'_>| v.doc.nodes[v.at as usize];
@@ -30,12 +30,12 @@ fn values(value: Value<'_>) -> impl Iterator<Item = Value<'_>> {
 }
 
 fn entry(value: Value<'_>) -> Entry {
-    let mut entry = Entry { token: Span::NONE, bytes: Span::NONE, logprob: f64::NAN };
+    let mut entry = Entry::EMPTY;
     for (name, value) in value.members() {
         match name.span() {
             b"token" if value.is_string() => entry.token = value.place(),
             b"bytes" if value.is_array() => entry.bytes = value.place(),
-            b"logprob" => entry.logprob = value.rough_number().unwrap_or(f64::NAN),
+            b"logprob" => entry.logprob = value.rough_number().unwrap_or(f64::NAN).into(),
             _ => {}
         }
     }
@@ -210,6 +210,28 @@ fn the_usual_forms_are_taken_in_one_go() {
         assert!(compare(list.as_bytes()), "{one}");
         let object = format!("{{\"top_logprobs\":[{{\"logprob\":-1}},{{\"id\":-2}}],\"x\":[{one}]}}");
         assert!(!compare(object.as_bytes()), "objects of logprobs by token, and lists of another name");
+    }
+}
+
+#[test]
+fn the_longest_forms_fit_and_longer_ones_are_read_too() {
+    for token in [15, 16, 17, 30, 31, 32, 33, 70] {
+        for bytes in [1, 15, 16, 17, 21, 22, 32, 40] {
+            for logprob in
+                ["-0.1", "-12.345678901234567", "-12.34567890123456789", "-12.345678901234567890123"]
+            {
+                let (token, bytes) = ("x".repeat(token), vec!["49"; bytes].join(","));
+                for one in [
+                    format!(r#"{{"token":"{token}","logprob":{logprob},"bytes":[{bytes}]}}"#),
+                    format!(r#"{{"bytes":[{bytes}],"logprob":{logprob},"token":"{token}"}}"#),
+                ] {
+                    for behind in [0, 1, 40, 200] {
+                        let text = format!("{{\"top_logprobs\":[{one},{one}]}}{:behind$}", "");
+                        assert!(compare(text.as_bytes()), "{text}");
+                    }
+                }
+            }
+        }
     }
 }
 
