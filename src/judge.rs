@@ -97,7 +97,7 @@ pub struct Progress {
     pub terminal: bool,
     /// The body turned out to be a stream, whatever its head said.
     pub is_stream: bool,
-    /// Flags that already stand and will not be withdrawn.
+    /// Flags that already stand and will not be withdrawn; see [`Judge::catch_up`].
     pub flags: FlagSet,
 }
 
@@ -184,6 +184,13 @@ impl Judge {
         self.progress(events > 0 || substance, events)
     }
 
+    /// Where the answer stands with all its text read: pieces of text are gathered, and the last few bytes may raise a
+    /// flag that [`Self::push`] does not tell yet. For what is decided for good.
+    pub fn catch_up(&mut self) -> Progress {
+        self.answer.catch_up();
+        self.progress(false, 0)
+    }
+
     fn progress(&self, progressed: bool, events: u32) -> Progress {
         let mut flags = self.answer.flags_now();
         if self.answer.fault.is_some() && self.body.is_stream() {
@@ -250,7 +257,7 @@ fn take(unit: Unit<'_>, doc: &mut Doc, answer: &mut Answer, at_ms: u64, ask: &As
         return false;
     }
     if is_done(data) {
-        answer.marked_end = true;
+        answer.mark_end();
         return false;
     }
     let (root, odd) = doc.parse(data);

@@ -76,8 +76,6 @@ pub struct Report {
 
 /// Pieces of text are read together, so many bytes at once: a token alone costs nearly as much as ten of them.
 const TOGETHER: usize = 96;
-/// The beginning is read piece by piece: what it shows may decide whether anything is passed on.
-const OPENING: u64 = 128;
 
 /// Watches one text while it arrives.
 #[derive(Clone, Debug)]
@@ -140,21 +138,21 @@ impl Watch {
         self.bytes += piece.len() as u64;
         self.repetition.piece(piece);
         // A loop under way is followed closely.
-        let may_wait = self.bytes > OPENING && !self.repetition.is_suspected();
-        if may_wait && self.pending.len() + piece.len() < TOGETHER {
+        if !self.repetition.is_suspected() && self.pending.len() + piece.len() < TOGETHER {
             self.pending.push_str(piece);
             return;
         }
         if self.pending.is_empty() || piece.len() > TOGETHER {
-            self.read_pending();
+            self.catch_up();
             self.read(piece);
         } else {
             self.pending.push_str(piece);
-            self.read_pending();
+            self.catch_up();
         }
     }
 
-    fn read_pending(&mut self) {
+    /// Reads all that has come: for what is to be decided now.
+    pub fn catch_up(&mut self) {
         if !self.pending.is_empty() {
             let mut pending = std::mem::take(&mut self.pending);
             self.read(&pending);
@@ -176,7 +174,7 @@ impl Watch {
         }
     }
 
-    /// Flags that already stand and will not be withdrawn. The last few bytes may not be read yet.
+    /// Flags that already stand and will not be withdrawn; see [`Self::catch_up`] for those of the last few bytes.
     #[must_use]
     pub fn flags_now(&self) -> FlagSet {
         let mut flags = self.control.flags_now();
@@ -207,7 +205,7 @@ impl Watch {
     /// Ends and sums up.
     #[must_use]
     pub fn finish(mut self, finish: Finish) -> Report {
-        self.read_pending();
+        self.catch_up();
         self.repetition.finish();
         self.scripts.finish();
         self.control.finish();

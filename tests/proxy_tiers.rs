@@ -3,14 +3,17 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::upstream::{Act, Upstream, chunk, end, json, sse, sse_head};
 use common::{ASK, ASK_STREAM, Served, chat_json, chat_stream, event, eventually, tiers};
 use touchstone::embed::{self, EmbedHandle};
 use touchstone::gate::Published;
+use touchstone::judge::Ask;
 use touchstone::proxy::Parts;
-use touchstone::verdict::{BreakerState, FaultClass, Flag};
+use touchstone::text::{Context, Watch};
+use touchstone::verdict::{BreakerState, FaultClass, Flag, Wire};
 
 const FAST: &str = "[retry]\nbackoff_first=\"1ms\"\nbackoff_max=\"5ms\"\n";
 
@@ -166,6 +169,38 @@ fn a_longer_hold_rescues_streams_that_break_after_their_first_words() {
     ))
     .chat(&[], ASK_STREAM);
     assert!(!answer.whole && answer.text().contains("word0 "), "beyond the window it is committed to");
+}
+
+#[test]
+fn a_fault_in_the_last_token_of_the_hold_is_seen_before_anything_is_passed_on() {
+    const DAMAGED: &str = include_str!("fixtures/traces/corrupt-10pct.answers.jsonl");
+    let texts =
+        DAMAGED.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an answer"));
+    let text: String = texts.map(|answer| format!("{} ", answer["text"].as_str().expect("a text"))).collect();
+    // An address is no part of what is judged together, so that this does not end where text is read anyway.
+    let address = "https://example.org/a/very/long/path/to/something ";
+    let tokens: Vec<&str> = std::iter::once(address).chain(text.split_inclusive(' ')).take(200).collect();
+    let asked = Ask::parse(Wire::Chat, ASK_STREAM.as_bytes());
+    let mut watch = Watch::new(&Context { prompt: Arc::clone(&asked.prompt), ..Context::default() });
+    let last = tokens.iter().position(|token| {
+        watch.push(token);
+        watch.catch_up();
+        watch.flags_now().contains(Flag::Gibberish)
+    });
+    let held = last.expect("gibberish") + 1;
+    let mut acts = vec![sse_head()];
+    let delta = |token: &&str| event(&serde_json::json!({ "content": token }).to_string(), None);
+    acts.extend(tokens.iter().map(|token| chunk(&delta(token))));
+    acts.extend([chunk("data: [DONE]\n\n"), end()]);
+    let first = Upstream::always(acts);
+    let ask = |held| {
+        let more = format!("{FAST}[hold]\nuntil = \"tokens:{held}\"\n");
+        Served::start(&tiers("enforce", &[&first, &sound("x")], &more)).chat(&[], ASK_STREAM)
+    };
+    let answer = ask(held);
+    assert_eq!(answer.text(), chat_stream().concat());
+    assert_eq!(answer.header("x-touchstone-degraded"), Some("quality:gibberish"));
+    assert!(ask(held - 1).text().contains("[DONE]"), "one token less is not known to be any");
 }
 
 #[test]

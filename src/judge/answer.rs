@@ -160,7 +160,7 @@ impl Answer {
                 true
             }
             Event::End => {
-                self.marked_end = true;
+                self.mark_end();
                 false
             }
             Event::Odd(flag) => {
@@ -205,6 +205,17 @@ impl Answer {
     /// Whether every choice seen has told why it ended.
     pub(super) fn all_finished(&self) -> bool {
         !self.choices.is_empty() && self.choices.iter().all(|c| c.finish.is_some())
+    }
+
+    /// The wire's own terminal marker has come.
+    pub(super) fn mark_end(&mut self) {
+        self.catch_up();
+        self.marked_end = true;
+    }
+
+    /// Reads all the text that has come.
+    pub(super) fn catch_up(&mut self) {
+        self.choices.iter_mut().for_each(Choice::catch_up);
     }
 
     /// Flags that already stand.

@@ -247,7 +247,13 @@ impl Choice {
         start < self.echo
     }
 
+    /// Reads all the text that has come.
+    pub(super) fn catch_up(&mut self) {
+        self.watch.iter_mut().chain(self.reasoning.as_deref_mut()).for_each(Watch::catch_up);
+    }
+
     pub(super) fn ended(&mut self, reason: &str) {
+        self.catch_up();
         let short = &reason[..reason.floor_char_boundary(reason.len().min(64))];
         self.finish = Some((short.to_owned(), Ending::of(reason)));
     }

@@ -132,14 +132,22 @@ impl Watch {
     }
 
     pub(super) fn push(&mut self, at_ms: u64, bytes: &[u8]) -> Progress {
-        let Some(judge) = &mut self.judge else {
-            return Progress { has_content: true, progressed: true, ..Progress::default() };
-        };
-        let read = catch_unwind(AssertUnwindSafe(|| self.reading.timed(|| judge.push(at_ms, bytes))));
-        read.unwrap_or_else(|_| {
+        self.read(|judge| judge.push(at_ms, bytes))
+    }
+
+    /// Where the answer stands with all its text read.
+    pub(super) fn catch_up(&mut self) -> Progress {
+        self.read(Judge::catch_up)
+    }
+
+    fn read(&mut self, read: impl FnOnce(&mut Judge) -> Progress) -> Progress {
+        let unknown = Progress { has_content: true, progressed: true, ..Progress::default() };
+        let Some(judge) = &mut self.judge else { return unknown };
+        let progress = catch_unwind(AssertUnwindSafe(|| self.reading.timed(|| read(judge))));
+        progress.unwrap_or_else(|_| {
             self.judge = None;
             self.partial = true;
-            Progress { has_content: true, progressed: true, ..Progress::default() }
+            unknown
         })
     }
 

@@ -91,7 +91,7 @@ pub(super) async fn hold(
         ledger.waited_us += ledger.watch.elapsed_us().saturating_sub(before);
         let end = match next {
             Some(Next::Piece(piece)) => {
-                let progress = ledger.saw(&piece);
+                let mut progress = ledger.saw(&piece);
                 bytes += piece.len();
                 pieces.push_back(piece);
                 if progress.is_stream && !streaming && status.is_success() {
@@ -99,18 +99,24 @@ pub(super) async fn hold(
                     bounds = limits_of(&ledger, inquiry, limits, started_ms, true);
                     (max_bytes, max_ms) = room(&ledger, true);
                 }
-                if streaming && let Some(kind) = early_fault(progress.flags) {
-                    let quality = matches!(kind, FaultKind::Quality(_));
-                    let ended = ledger.end(if quality { End::Stopped } else { End::Complete });
-                    return early(ledger, ended, kind);
+                let enough = bytes > max_bytes || streaming && is_enough(&ledger, progress.has_content);
+                if enough {
+                    progress = ledger.catch_up();
                 }
-                if bytes <= max_bytes && !(streaming && is_enough(&ledger, progress.has_content)) {
+                if streaming && let Some(kind) = early_fault(progress.flags) {
+                    return early(ledger, kind);
+                }
+                if !enough {
                     continue;
                 }
                 let opening = Opening { status, headers, pieces, body, bounds, close_delimited };
                 return Held::Open(ledger, Box::new(opening));
             }
             None => {
+                let flags = ledger.catch_up().flags;
+                if streaming && let Some(kind) = early_fault(flags) {
+                    return early(ledger, kind);
+                }
                 let opening = Opening { status, headers, pieces, body, bounds, close_delimited };
                 return Held::Open(ledger, Box::new(opening));
             }
@@ -174,7 +180,10 @@ fn no_answer(words: &str) -> Failure {
     Failure { kind: FailureKind::HeadersTimeout, message: words.to_owned() }
 }
 
-fn early(ledger: Box<Ledger>, ended: Ended, kind: FaultKind) -> Held {
+/// Ends a stream of which nothing has been passed on.
+fn early(mut ledger: Box<Ledger>, kind: FaultKind) -> Held {
+    let quality = matches!(kind, FaultKind::Quality(_));
+    let ended = ledger.end(if quality { End::Stopped } else { End::Complete });
     let message =
         ended.verdict.error.unwrap_or_else(|| format!("the stream began with {}", ended.verdict.flags));
     let failure = Failure { kind: FailureKind::Cut, message };

@@ -168,6 +168,11 @@ impl Ledger {
         self.current.as_mut().map(|running| running.saw(piece)).unwrap_or_default()
     }
 
+    /// Where the answer stands with all its text read, before it is committed to.
+    pub(super) fn catch_up(&mut self) -> Progress {
+        self.current.as_mut().map(Running::catch_up).unwrap_or_default()
+    }
+
     /// Whether a stream has not shown its terminal sign, as far as anyone can tell.
     pub(super) fn lacks_terminal(&self) -> bool {
         self.current.as_ref().is_some_and(Running::lacks_terminal)

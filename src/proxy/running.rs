@@ -174,6 +174,11 @@ impl Running {
         progress
     }
 
+    /// Where the answer stands with all its text read.
+    pub(super) fn catch_up(&mut self) -> Progress {
+        self.judge.catch_up()
+    }
+
     /// Events with content so far; about one a token.
     pub(super) fn events(&self) -> u32 {
         self.events

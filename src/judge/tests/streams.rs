@@ -215,3 +215,29 @@ fn other_events_of_a_stream_are_no_errors() {
     );
     flags(&verdict, "");
 }
+
+#[test]
+fn no_text_is_unread_when_the_last_sign_comes() {
+    let address = "https://example.org/a/very/long/path/to/something ";
+    let text = include_str!("../../../tests/fixtures/traces/corrupt-10pct.answers.jsonl");
+    let answers =
+        text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an answer"));
+    let salad: String = answers.map(|a| a["text"].as_str().expect("a text").to_owned() + " ").collect();
+    for sign in [ended("stop"), "[DONE]".to_owned()] {
+        let mut waited = false;
+        for tokens in 30..90 {
+            let asked = br#"{"stream":true,"messages":[{"role":"user","content":"Name a primary colour."}]}"#;
+            let ask = Arc::new(Ask::parse(Wire::Chat, asked));
+            let mut judge = Judge::new(ask, Head { status: 200, ..Head::default() });
+            let mut push = |data: &str| judge.push(0, format!("data: {data}\n\n").as_bytes()).flags;
+            for token in std::iter::once(address).chain(salad.split_inclusive(' ')).take(tokens) {
+                push(&delta(&serde_json::json!({ "content": token }).to_string()));
+            }
+            let before = push(&delta("{}"));
+            let with_sign = push(&sign);
+            assert_eq!(with_sign, judge.catch_up().flags, "{tokens} tokens");
+            waited |= before != with_sign;
+        }
+        assert!(waited, "some number of tokens ends inside of what is gathered");
+    }
+}
