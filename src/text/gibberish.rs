@@ -9,9 +9,9 @@
 //! the answers of many differently damaged models, turns them into log-odds of damage.
 //!
 //! Log-odds of blocks add up, but sound text earns credit up to `CREDIT`: then one strange block
-//! (a quotation, a riddle, a list of odd names) is forgiven, and two in a row are not. So where text has all its credit,
-//! every other block waits unjudged: it is dropped if the next is surely sound, and judged before it if not. One fact beside
-//! the text is used: a sound answer nearly always takes up a word of the question (83 % of
+//! (a quotation, a riddle, a list of odd names) is forgiven, and two in a row are not. So where text has all its
+//! credit, every other block waits unjudged: it is dropped if the next is surely sound, and judged before it if not.
+//! One fact beside the text is used: a sound answer nearly always takes up a word of the question (83 % of
 //! sound answers of 32 tokens did, and 0.4 % of damaged ones).
 //!
 //! What is not prose is not judged: code blocks, addresses, long keys, lists of letters (the options of a
@@ -41,8 +41,8 @@ const LIMIT: f32 = 2.5;
 const MOST: f32 = 6.0;
 /// Credit of sound text.
 const CREDIT: f32 = 2.5;
-/// Log-odds of a block so sound that one before it, as strange as this is sound, would be forgiven. Nine in ten blocks of
-/// sound model answers are; so are none of 81 damaged ones.
+/// Log-odds of a block so sound that one before it, as strange as this is sound, would be forgiven: 132 of
+/// 147 blocks of sound model answers are, and none of 81 damaged ones.
 const SURE: f32 = -4.0;
 /// A block ends at the first blank after this many bytes …
 const BLOCK_BYTES: usize = 192;

@@ -340,6 +340,20 @@ fn blocks_of(name: &str) -> Vec<String> {
     blocks
 }
 
+#[test]
+fn nearly_all_sound_blocks_are_surely_sound_and_no_damaged_one_is() {
+    let sure = |name| {
+        let blocks = blocks_of(name);
+        (blocks.iter().filter(|block| odds(block) <= SURE).count(), blocks.len())
+    };
+    let (healthy, all) = sure("healthy-a");
+    println!("healthy: {healthy} of {all}; damaged: {:?}", ["corrupt-10pct", "damaged-unseen"].map(sure));
+    assert!(healthy * 100 >= all * 88, "{healthy} of {all}");
+    for name in ["corrupt-10pct", "damaged-unseen"] {
+        assert_eq!(sure(name).0, 0, "{name}");
+    }
+}
+
 proptest::proptest! {
     /// Blocks of sound and damaged answers in any order: as they come, and for comparison each in its turn.
     #[test]

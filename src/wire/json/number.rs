@@ -99,7 +99,7 @@ pub(super) fn fixed(text: &[u8], start: usize) -> Option<(Decimal, usize)> {
     Some((Decimal { digits: -digits, power }, start + length))
 }
 
-/// A sign, two digits, the point, two words of digits, two more digits and what comes behind.
+/// A sign, two digits, the point, sixteen digits, two more and what comes behind.
 const WINDOW: usize = 23;
 
 /// The value and the length of a number whose fraction begins at `FROM`, behind a whole part of this value.
